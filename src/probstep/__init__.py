@@ -1,0 +1,1 @@
+"""Wrap any torch optimizer, start from any learning rate, train once."""

@@ -1,0 +1,1 @@
+"""Rivals of ProbStep, re-implemented: one paper, one file."""

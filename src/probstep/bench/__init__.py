@@ -1,0 +1,1 @@
+"""The bench: problems, methods, plans, runs, records and reports (extra `bench`)."""

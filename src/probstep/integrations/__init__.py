@@ -1,0 +1,1 @@
+"""Trainers and loggers: each file is a leaf behind an extra of its own."""
