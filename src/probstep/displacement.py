@@ -4,6 +4,7 @@ Measuring the displacement instead of predicting it from the optimizer's state m
 every optimizer, decoupled decay and third parties included; its price is one transient copy of the
 parameters. Products are taken piece by piece, in float32 at least, and summed in float64: pieces need
 no memory of the model's size, and fresh memory costs more than the arithmetic.
+Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
 """
 
 import copy
@@ -13,6 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, optim
+
+from .distributed import Ranks, local
+
+ALONE = Ranks()
 
 # Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective.
 # (In any other, decay is part of the displacement only.)
@@ -34,28 +39,42 @@ PIECE_ELSEWHERE = 1 << 26
 
 @dataclass(frozen=True)
 class Moved:
-    """One parameter that has a gradient: its value before the step, its gradient, its decay."""
+    """This rank's piece of one parameter that has a gradient.
+
+    Args:
+        param: The parameter as the optimizer knows it.
+        before: Its value before the step.
+        grad: Its gradient.
+        decay: Its coupled weight decay.
+        share: One over the number of ranks that hold the same piece.
+    """
 
     param: Tensor
     before: Tensor
     grad: Tensor
     decay: float
+    share: float
+
+    @property
+    def after(self) -> Tensor:
+        """Its present value."""
+        return local(self.param.detach())
 
     def along(self, vector: Tensor) -> Iterator[Tensor]:
         """Give, in parts, the product of a vector with the displacement, before less after."""
-        before, after = self.before, self.param.detach()
+        before, after = self.before, self.after
         if vector.is_sparse:
             rows = tuple(vector._indices())
             before, after = before[rows], after[rows]
-        return (torch.dot(v, b - a) for v, b, a in _pieces(vector, before, after))
+        return (self.share * torch.dot(v, b - a) for v, b, a in _pieces(vector, before, after))
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
-        return (torch.dot(b, b) for (b,) in _pieces(self.before))
+        return (self.share * torch.dot(b, b) for (b,) in _pieces(self.before))
 
     def squares_decrease(self) -> Iterator[Tensor]:
         """Give, in parts, by how much it fell: a product, where a difference would cancel."""
-        return (torch.dot(b + a, b - a) for b, a in _pieces(self.before, self.param.detach()))
+        return (self.share * torch.dot(b + a, b - a) for b, a in _pieces(self.before, self.after))
 
 
 @dataclass(frozen=True)
@@ -82,23 +101,26 @@ class Step:
     state: Mapping[Tensor, Any] | None = field(default=None, repr=False)
 
     @classmethod
-    def begin(cls, optimizer: optim.Optimizer, *, keep_state: bool = False) -> "Step":
+    def begin(
+        cls, optimizer: optim.Optimizer, ranks: Ranks = ALONE, *, keep_state: bool = False
+    ) -> "Step":
         """Copy what the step will change; with `keep_state` also the optimizer's state."""
         keeps_grad = type(optimizer).__module__.startswith("torch.optim")
         moved = tuple(
-            Moved(p, p.detach().clone(), p.grad if keeps_grad else p.grad.clone(), decay)
+            Moved(p, local(p.detach()).clone(), grad if keeps_grad else grad.clone(), decay, share)
             for group in optimizer.param_groups
             for decay in [_coupled_decay(optimizer, group)]
             for p in group["params"]
             if p.grad is not None and p.numel()
+            for grad, share in [(local(p.grad), ranks.share(p))]
         )
         state = {p: copy.deepcopy(s) for p, s in optimizer.state.items()} if keep_state else None
         return cls(moved, optimizer, state)
 
-    def has_finite_gradients(self) -> Tensor:
-        """Say, on the device, whether every gradient is finite."""
+    def sum_of_gradients(self) -> Tensor:
+        """Return a number that is finite if and only if every gradient is."""
         sums = [_real(m.grad).sum(dtype=_at_least_single(m.grad.dtype)) for m in self.moved]
-        return torch.isfinite(_total(sums))
+        return _total(sums)
 
     def slope(self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0) -> Tensor:
         """Return phi, the objective's gradient times the displacement.
@@ -131,14 +153,14 @@ class Step:
     def stretch(self, factor: Tensor) -> None:
         """Take `factor` times the step instead of the step."""
         for m in self.moved:
-            by = factor.to(m.param.device, _real(m.param).dtype)
-            m.param.sub_(m.before).mul_(by).add_(m.before)
+            by = factor.to(m.before.device, _real(m.before).dtype)
+            m.after.sub_(m.before).mul_(by).add_(m.before)
 
     @torch.no_grad()
     def undo(self) -> None:
         """Put the parameters back, bit for bit, and the state if it was kept."""
         for m in self.moved:
-            m.param.copy_(m.before)
+            m.after.copy_(m.before)
         if self.state is not None:
             self.optimizer.state.clear()
             self.optimizer.state.update(self.state)
@@ -147,24 +169,21 @@ class Step:
         state = self.optimizer.state[param]
         for key in ("momentum_buffer", "exp_avg"):
             if state.get(key) is not None:
-                return state[key]  # type: ignore[no-any-return]
+                return local(state[key])
         raise ValueError(
             f"{type(self.optimizer).__name__} keeps no momentum, which momentum_as_gradient needs. "
             "Use SGD with momentum or a member of the Adam family, or leave the option off."
         )
 
 
-def read(*scalars: Tensor) -> list[float]:
-    """Return device scalars as numbers, in one transfer.
+def pack(*scalars: Tensor) -> Tensor:
+    """Return device scalars as one vector, to be summed over ranks or read in one transfer.
 
-    >>> read(torch.tensor(1.5), torch.tensor(True))
-    [1.5, 1.0]
+    >>> pack(torch.tensor(1.5), torch.tensor(True))
+    tensor([1.5000, 1.0000], dtype=torch.float64)
     """
     device = scalars[0].device
-    values: list[float] = torch.stack(
-        [s.detach().to(device, _wide(device)) for s in scalars]
-    ).tolist()
-    return values
+    return torch.stack([s.detach().to(device, _wide(device)) for s in scalars])
 
 
 def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> float:

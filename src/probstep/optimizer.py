@@ -25,7 +25,8 @@ from .checks import (
     refuse_unusable,
 )
 from .closures import Forward, first_pass, mean_of
-from .displacement import Step, read
+from .displacement import Step, pack
+from .distributed import Group, Ranks, find_ranks, whole
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 from .inference import implied_bound, step_factor
 from .probe import ForwardHook, Tape, gradients_set_aside
@@ -96,6 +97,8 @@ class ProbStep(optim.Optimizer):
         probe: When to probe.
         model: The model. Needed where it is compiled; otherwise one of the ways to have its dropout
             masks and spectral norms replayed (the others are a closure and `forward_pass()`).
+        process_group: The ranks that train one model together; None is torch's default group, if
+            there is one; False says that this process trains alone though there are others.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -114,6 +117,7 @@ class ProbStep(optim.Optimizer):
         noise: Noise = 0.0,
         probe: Schedule | None = None,
         model: nn.Module | None = None,
+        process_group: Group = None,
     ) -> None:
         refuse_unusable(optimizer)
         if isinstance(optimizer, ProbStep):
@@ -126,6 +130,7 @@ class ProbStep(optim.Optimizer):
         self.noise = checked_noise(noise)
         self.probe: Schedule = EveryStep() if probe is None else probe
         self.model = model
+        self.process_group = process_group
         self._tape = Tape(model)
         self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
         self._registered: tuple[Forward | None, Tensor | None] = (None, None)
@@ -138,30 +143,29 @@ class ProbStep(optim.Optimizer):
 
     def _adapt(self, loss: Tensor, reevaluate: Forward, clip: float | Tensor) -> None:
         """Take one step of the paper's Algorithm 1; its line numbers stand at the right."""
-        step = Step.begin(self.base, keep_state=self._memory["steps"] == 0)
+        step = Step.begin(self.base, self._ranks, keep_state=self._memory["steps"] == 0)
         f = self._objective(loss, step)  # line 3; the gradients, line 4, are in place
-        f_before, finite = read(f, step.has_finite_gradients())
-        if not finite:
+        f_before, gradients = self._ranks.total(pack(f, step.sum_of_gradients())).tolist()
+        if not math.isfinite(gradients):
             return self._skip(f_before)
         try:
             self._step_base()  # line 5: v = eta W g is what the base optimizer does
             phi = self._slope(step, clip)  # line 6
             s = self._stretch(step, loss, f, phi)  # lines 8 to 14
-            value, paired = self._replay(reevaluate)  # line 16
-            self._check_loss(value)
-            check_same_shape(value, loss)
-            f_after = self._objective(value, step) - step.penalty_decrease().to(f.device)
+            f_plus, unpaired = self._probe(step, loss, reevaluate)  # line 16
+            numbers = self._ranks.total(pack(phi, f_plus, unpaired))
+            slope, loss_after, unpaired_ranks, factor = pack(*numbers, s).tolist()
         except BaseException:
             step.undo()
             raise
-        slope, loss_after, factor = read(phi, f_after, s)
         resolution = torch.finfo(loss.dtype).eps * abs(f_before)
         seen = Observation(f_before, slope, loss_after, factor, resolution)
-        return self._decide(seen, paired)  # lines 18 to 22
+        return self._decide(seen, paired=not unpaired_ranks)  # lines 18 to 22
 
     def _objective(self, loss: Tensor, step: Step) -> Tensor:
-        """Return the loss that the optimizer really minimises: negated if maximised, plus decay."""
-        return self._sign * mean_of(loss).double() + step.penalty().to(loss.device)
+        """Return this rank's share of what is really minimised: negated if maximised, plus decay."""
+        share = self._sign * mean_of(loss).double() / self._ranks.size
+        return share + step.penalty().to(loss.device)
 
     def _slope(self, step: Step, clip: float | Tensor) -> Tensor:
         if self.rule.momentum_as_gradient:
@@ -172,10 +176,11 @@ class ProbStep(optim.Optimizer):
         """Turn the base's step into the posterior mean of Eq. 12; return its factor."""
         if not self._is_stretching:
             return torch.ones_like(f)
-        phi = phi.to(f.device)
-        bound = self._bound(f, phi)
-        noise = self._noise(loss).double()
-        s = step_factor(f, bound, phi, noise, exact=self.rule.exact_noise)
+        n = self._ranks.size
+        shares = pack(f, phi, mean_of(loss) / n, self._variance(loss) / n**2)
+        f, phi, mean, variance = self._ranks.total(shares)
+        noise = self._noise(mean, variance)
+        s = step_factor(f, self._bound(f, phi), phi, noise, exact=self.rule.exact_noise)
         # not in the paper: where the denominator vanishes the base's own step is taken
         s = torch.where(torch.isfinite(s), s, torch.ones_like(s))
         step.stretch(s)
@@ -190,14 +195,28 @@ class ProbStep(optim.Optimizer):
         self._remember(bound=memory)
         return bound
 
-    def _noise(self, loss: Tensor) -> Tensor:
+    def _variance(self, loss: Tensor) -> Tensor:
+        """Return the variance of this rank's mean loss; zero unless per-sample losses tell."""
         if isinstance(self.noise, SampleNoise):
             return self.noise.variance(loss.detach())
-        if callable(self.noise):
-            return torch.as_tensor(self.noise(mean_of(loss)), device=loss.device)
-        return torch.full_like(mean_of(loss), self.noise)
+        return torch.zeros_like(mean_of(loss))
 
-    def _decide(self, seen: Observation, paired: bool) -> None:
+    def _noise(self, mean: Tensor, variance: Tensor) -> Tensor:
+        if isinstance(self.noise, SampleNoise):
+            return variance
+        if callable(self.noise):
+            return torch.as_tensor(self.noise(mean), device=mean.device)
+        return torch.full_like(mean, self.noise)
+
+    def _probe(self, step: Step, loss: Tensor, reevaluate: Forward) -> tuple[Tensor, Tensor]:
+        """Return this rank's share of the objective after the step, and 1 if it is unpaired."""
+        value, paired = self._replay(reevaluate)
+        self._check_loss(value)
+        check_same_shape(value, loss)
+        after = self._objective(value, step) - step.penalty_decrease().to(loss.device)
+        return after, torch.tensor(float(not paired))
+
+    def _decide(self, seen: Observation, *, paired: bool) -> None:
         if not paired:
             self._warn_once(
                 "unpaired",
@@ -298,7 +317,7 @@ class ProbStep(optim.Optimizer):
 
     def _take_stretched(self, loss: Tensor, clip: float | Tensor) -> None:
         """Take the posterior mean's step without a probe and without waiting for the device."""
-        step = Step.begin(self.base)
+        step = Step.begin(self.base, self._ranks)
         f = self._objective(loss, step)
         self._step_base()
         self._stretch(step, loss, f, self._slope(step, clip))
@@ -355,7 +374,7 @@ class ProbStep(optim.Optimizer):
         Returns:
             The norm before clipping, as `torch.nn.utils.clip_grad_norm_` does.
         """
-        norm = nn.utils.clip_grad_norm_(self._params(), max_norm, norm_type)
+        norm = whole(nn.utils.clip_grad_norm_(self._params(), max_norm, norm_type))
         self._clip = self._clip * (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch's own factor
         return norm
 
@@ -457,6 +476,7 @@ class ProbStep(optim.Optimizer):
             "noise": self.noise,
             "probe": self.probe,
             "model": self.model,
+            "process_group": self.process_group,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -484,6 +504,10 @@ class ProbStep(optim.Optimizer):
             found = {**found, "bound": fresh["bound"]}  # saved with another kind of lower bound
         for group in self.param_groups:
             group[MEMORY] = {**fresh, **found}
+
+    @property
+    def _ranks(self) -> Ranks:
+        return find_ranks(self.process_group, self.model)
 
     @property
     def _sign(self) -> float:

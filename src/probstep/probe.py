@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from .distributed import drop_gathered
+
 
 class RandomState:
     """Where every random stream stands: torch on the CPU and on the devices given, Python, NumPy.
@@ -93,6 +95,11 @@ class Buffers:
 
     def __init__(self) -> None:
         self._seen: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
+
+    @property
+    def modules(self) -> Iterable[nn.Module]:
+        """The modules seen."""
+        return self._seen.keys()
 
     def see(self, module: nn.Module) -> None:
         """Remember the buffers of a module and of all below it, unless seen already."""
@@ -288,6 +295,7 @@ class Tape:
         finally:
             self._position = None
             torch.clear_autocast_cache()
+            drop_gathered(held.modules)
             held.restore()
             entry.restore(now)
 

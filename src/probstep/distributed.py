@@ -1,0 +1,115 @@
+"""Many ranks, one decision: the only file that imports torch.distributed.
+
+Every number that a rank contributes is such that the sum over ranks is the number of the whole: a loss
+counts by one over the ranks, because gradients are averaged so; a term of a tensor counts by one over
+the ranks that hold the same piece of it. Whoever decides on sums decides like everybody else.
+"""
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+Group = Any  # a dist.ProcessGroup; torch builds without distributed have no such name
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks that train one model together.
+
+    Args:
+        size: How many there are.
+        group: Their process group; None is torch's default group.
+
+    >>> import torch
+    >>> Ranks().total(torch.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
+
+    size: int = 1
+    group: Group = None
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum over all ranks: the same bits on each."""
+        if self.size == 1:
+            return values
+        values = values.clone()
+        try:
+            dist.all_reduce(values, group=self.group)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"Not all of the {self.size} ranks answered while the numbers of a probe were summed. "
+                "One has died, or they did not all call step(): every rank must take every step."
+            ) from error
+        return values
+
+    def share(self, param: Tensor) -> float:
+        """Return one over the number of ranks that hold the same piece of a parameter."""
+        return _pieces_of(param) / self.size
+
+
+def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
+    """Return the ranks of a process group, of a DistributedDataParallel model, or torch's default.
+
+    A group of None means the default group if there is one: `group=False` means that this process
+    trains alone.
+    """
+    if group is False or not (dist.is_available() and dist.is_initialized()):
+        return Ranks()
+    if group is None and isinstance(model, nn.parallel.DistributedDataParallel):
+        group = model.process_group
+    return Ranks(dist.get_world_size(group), group)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this rank's piece of a tensor, the tensor itself if it is not cut up."""
+    kind = _dtensor()
+    if kind is None or not isinstance(tensor, kind):
+        return tensor
+    piece: Tensor = tensor.to_local()
+    return piece
+
+
+def whole(scalar: Tensor) -> Tensor:
+    """Return a scalar as a plain tensor, the same on all ranks."""
+    kind = _dtensor()
+    if kind is None or not isinstance(scalar, kind):
+        return scalar
+    value: Tensor = scalar.full_tensor()
+    return value
+
+
+def drop_gathered(modules: Iterable[nn.Module]) -> None:
+    """Make fully sharded modules gather their parameters anew at their next forward pass.
+
+    A module without gradients to wait for keeps what it has gathered, and would then go on with
+    parameters from before the next step.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in modules:
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def _pieces_of(param: Tensor) -> int:
+    kind = _dtensor()
+    if kind is None or not isinstance(param, kind):
+        return 1
+    mesh, placements = param.device_mesh, param.placements
+    sizes = [mesh.size(dim) for dim, placement in enumerate(placements) if placement.is_shard()]
+    return functools.reduce(lambda a, b: a * b, sizes, 1)
+
+
+def _dtensor() -> Any:
+    # Only where ranks exist: the import takes a second, and without ranks there are no DTensors.
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    from torch.distributed.tensor import DTensor
+
+    return DTensor
