@@ -1,0 +1,93 @@
+"""What ProbStep refuses, each with what happened, what is allowed and what to do."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, optim
+
+from .estimators import KnownBound, LowerBound, Noise
+
+
+def refuse_unusable(optimizer: object) -> None:
+    """Raise for what ProbStep cannot adapt; warn of what it can hardly."""
+    if isinstance(optimizer, type) and issubclass(optimizer, optim.Optimizer):
+        raise TypeError(
+            f"ProbStep takes an optimizer, not a class: ProbStep({optimizer.__name__}(params, lr=...))."
+        )
+    if not isinstance(optimizer, optim.Optimizer):
+        raise TypeError(
+            f"ProbStep takes a torch.optim.Optimizer, not {_describe(optimizer)}. If it is a wrapper, "
+            "adapt the optimizer inside it."
+        )
+    if isinstance(optimizer, optim.LBFGS):
+        raise TypeError(
+            "LBFGS searches along its own line and evaluates the closure many times a step, so there is "
+            "no single step to scale. Use its line_search_fn, or a first-order optimizer."
+        )
+    if isinstance(optimizer, optim.Rprop | optim.ASGD):
+        reason = (
+            "ignores lr after its first step, so adapting it has no effect"
+            if isinstance(optimizer, optim.Rprop)
+            else "steps with the rate that it computed one step earlier, so the scale acts a step late"
+        )
+        warnings.warn(f"{type(optimizer).__name__} {reason}.", RuntimeWarning, stacklevel=4)
+
+
+def as_bound(bound: float | LowerBound | None) -> LowerBound | None:
+    """Return the lower bound as an estimator."""
+    if isinstance(bound, float | int):
+        if not math.isfinite(bound):
+            raise ValueError(f"lower_bound must be finite, not {bound!r}; None means unknown.")
+        return KnownBound(float(bound))
+    return bound
+
+
+def checked_noise(noise: Noise) -> Noise:
+    """Return the noise if it can be a variance."""
+    if isinstance(noise, float | int) and not 0 <= noise < math.inf:
+        raise ValueError(f"noise is a variance: at least 0 and finite, not {noise!r}.")
+    return noise
+
+
+def check_loss(loss: object, *, per_sample: bool) -> None:
+    """Raise unless this is a loss: a floating-point scalar, or a vector of per-sample losses."""
+    if not isinstance(loss, Tensor) or not loss.is_floating_point():
+        raise TypeError(
+            f"The loss must be a floating-point tensor, not {_describe(loss)}: its number format says "
+            "how small a change it can show. Return the loss itself, without .item() or float()."
+        )
+    if per_sample and loss.dim() != 1:
+        raise ValueError(
+            f"SampleNoise() needs the vector of per-sample losses, not {_describe(loss)}. "
+            'Compute the loss with reduction="none".'
+        )
+    if not per_sample and loss.numel() != 1:
+        raise ValueError(
+            f"The loss must be a single number, not {_describe(loss)}. Return its mean; per-sample "
+            "losses are for ProbStep(..., noise=probstep.SampleNoise())."
+        )
+
+
+def check_same_shape(value: Tensor, loss: Tensor) -> None:
+    """Raise unless a probe returned what the loss was."""
+    if value.shape != loss.shape or value.dtype != loss.dtype:
+        raise ValueError(
+            f"The probe returned {_describe(value)} where the loss was {_describe(loss)}: it must "
+            "compute the same loss of the same batch. The step was undone."
+        )
+
+
+def refuse_mixed_maximize(groups: Sequence[Mapping[str, object]]) -> None:
+    """Raise if some groups maximise and some minimise."""
+    if len({bool(group.get("maximize", False)) for group in groups}) > 1:
+        raise ValueError(
+            "Some param groups have maximize=True and some not, so there is no one loss that falls. "
+            "Give all groups the same value."
+        )
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and type {value.dtype}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,560 @@
+"""ProbStep: an optimizer proposes a step, a probe says how wrong its quadratic was, a rule rescales it.
+
+`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest of this file is what it takes to be
+a torch optimizer around another one: the ways in which a loss arrives, memory that checkpoints carry,
+learning rates that are lent and given back.
+"""
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn, optim
+
+from .checks import (
+    as_bound,
+    check_loss,
+    check_same_shape,
+    checked_noise,
+    refuse_mixed_maximize,
+    refuse_unusable,
+)
+from .closures import Forward, first_pass, mean_of
+from .displacement import Step, read
+from .estimators import KnownBound, LowerBound, Noise, SampleNoise
+from .inference import implied_bound, step_factor
+from .probe import ForwardHook, Tape, gradients_set_aside
+from .rules import Observation, PaperRule, Rule
+from .schedule import EveryStep, Schedule
+
+MEMORY = "probstep"  # our one key in every param group: checkpoints carry it unasked
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the last probe saw and what was decided.
+
+    Args:
+        loss: f, before the step; coupled weight decay counts as part of the loss.
+        slope: phi, the slope along the optimizer's own step.
+        loss_after: f+, of the same batch after the step.
+        ratio: Observed over predicted decrease; NaN where the probe says nothing.
+        scale: The scale after the decision.
+        decision: "up", "down" or "keep"; "uninformative" (the predicted decrease lies under the
+            rounding of the loss), "unpaired" (the probe saw other random numbers than the first pass)
+            or "skipped" (the gradients were not finite, so no step was taken).
+    """
+
+    loss: float
+    slope: float
+    loss_after: float
+    ratio: float
+    scale: float
+    decision: str
+
+
+def _firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
+    """Fire the hooks registered on the wrapper: the base's step fires its own and the global ones."""
+
+    @functools.wraps(step)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        optimizer: Any = args[0]
+        for before in optimizer._optimizer_step_pre_hooks.values():
+            changed = before(optimizer, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        result = step(*args, **kwargs)
+        for after in optimizer._optimizer_step_post_hooks.values():
+            after(optimizer, args, kwargs)
+        return result
+
+    wrapper.hooked = True  # type: ignore[attr-defined]  # torch.optim leaves a hooked step alone
+    return wrapper
+
+
+class ProbStep(optim.Optimizer):
+    """Adapt the learning rate of a torch optimizer while it trains.
+
+    ProbStep is itself a torch optimizer: schedulers, hooks, checkpoints and trainers take it as they
+    would take the one inside. It multiplies every group's `lr` by one adapted factor, `scale`, only
+    while the inner optimizer steps, so schedules and the ratios between groups keep their meaning.
+
+    Args:
+        optimizer: The optimizer to adapt: an instance. It stays reachable as `.base`.
+        rule: What turns a probe into a new scale.
+        lower_bound: f*, if known: a number or an estimator; None takes the minimum of the quadratic
+            that the optimizer's own step implies. With `maximize=True` a number is an upper bound.
+        noise: R, the variance of the loss: a number, a function of the loss, or `SampleNoise()`.
+        probe: When to probe.
+        model: The model. Needed where it is compiled; otherwise one of the ways to have its dropout
+            masks and spectral norms replayed (the others are a closure and `forward_pass()`).
+
+    Example:
+        >>> model = nn.Linear(4, 1)
+        >>> opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3))
+        >>> x, y = torch.ones(8, 4), torch.full((8, 1), 9.0)
+        >>> loss = opt.step(lambda: nn.functional.mse_loss(model(x), y))
+        >>> opt.scale, opt.last_probe.decision
+        (1.2, 'up')
+    """
+
+    def __init__(
+        self,
+        optimizer: optim.Optimizer,
+        rule: Rule | None = None,
+        lower_bound: float | LowerBound | None = None,
+        noise: Noise = 0.0,
+        probe: Schedule | None = None,
+        model: nn.Module | None = None,
+    ) -> None:
+        refuse_unusable(optimizer)
+        if isinstance(optimizer, ProbStep):
+            raise TypeError("This optimizer is adapted already: it is a ProbStep.")
+        self.base: Any = _Unbound()
+        super().__init__([{"params": []}], optimizer.defaults)
+        self.base = optimizer
+        self.rule: Rule = PaperRule() if rule is None else rule
+        self.lower_bound = as_bound(lower_bound)
+        self.noise = checked_noise(noise)
+        self.probe: Schedule = EveryStep() if probe is None else probe
+        self.model = model
+        self._tape = Tape(model)
+        self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
+        self._registered: tuple[Forward | None, Tensor | None] = (None, None)
+        self._warned: set[str] = set()
+        self._bind()
+        if model is not None:
+            model.register_forward_pre_hook(ForwardHook(self._on_forward))
+
+    # Algorithm 1
+
+    def _adapt(self, loss: Tensor, reevaluate: Forward, clip: float | Tensor) -> None:
+        """Take one step of the paper's Algorithm 1; its line numbers stand at the right."""
+        step = Step.begin(self.base, keep_state=self._memory["steps"] == 0)
+        f = self._objective(loss, step)  # line 3; the gradients, line 4, are in place
+        f_before, finite = read(f, step.has_finite_gradients())
+        if not finite:
+            return self._skip(f_before)
+        try:
+            self._step_base()  # line 5: v = eta W g is what the base optimizer does
+            phi = self._slope(step, clip)  # line 6
+            s = self._stretch(step, loss, f, phi)  # lines 8 to 14
+            value, paired = self._replay(reevaluate)  # line 16
+            self._check_loss(value)
+            check_same_shape(value, loss)
+            f_after = self._objective(value, step)
+        except BaseException:
+            step.undo()
+            raise
+        slope, loss_after, factor = read(phi, f_after, s)
+        resolution = torch.finfo(loss.dtype).eps * abs(f_before)
+        seen = Observation(f_before, slope, loss_after, factor, resolution)
+        return self._decide(seen, paired)  # lines 18 to 22
+
+    def _objective(self, loss: Tensor, step: Step) -> Tensor:
+        """Return the loss that the optimizer really minimises: negated if maximised, plus decay."""
+        return self._sign * mean_of(loss).double() + step.penalty().to(loss.device)
+
+    def _slope(self, step: Step, clip: float | Tensor) -> Tensor:
+        if self.rule.momentum_as_gradient:
+            return step.slope_along_momentum()
+        return step.slope(clip, sign=self._sign)
+
+    def _stretch(self, step: Step, loss: Tensor, f: Tensor, phi: Tensor) -> Tensor:
+        """Turn the base's step into the posterior mean of Eq. 12; return its factor."""
+        if not self._is_stretching:
+            return torch.ones_like(f)
+        phi = phi.to(f.device)
+        bound = self._bound(f, phi)
+        noise = self._noise(loss).double()
+        s = step_factor(f, bound, phi, noise, exact=self.rule.exact_noise)
+        # not in the paper: where the denominator vanishes the base's own step is taken
+        s = torch.where(torch.isfinite(s), s, torch.ones_like(s))
+        step.stretch(s)
+        return s
+
+    def _bound(self, f: Tensor, phi: Tensor) -> Tensor:
+        if self.lower_bound is None:
+            return implied_bound(f, phi)
+        if isinstance(self.lower_bound, KnownBound):
+            return torch.full_like(f, self._sign * self.lower_bound.value)
+        bound, memory = self.lower_bound.estimate(self._memory["bound"], f)
+        self._remember(bound=memory)
+        return bound
+
+    def _noise(self, loss: Tensor) -> Tensor:
+        if isinstance(self.noise, SampleNoise):
+            return self.noise.variance(loss.detach())
+        if callable(self.noise):
+            return torch.as_tensor(self.noise(mean_of(loss)), device=loss.device)
+        return torch.full_like(mean_of(loss), self.noise)
+
+    def _decide(self, seen: Observation, paired: bool) -> None:
+        if not paired:
+            self._warn_once(
+                "unpaired",
+                "The probe drew other random numbers than the pass that gave the loss (dropout?), so it "
+                "says nothing and the scale stays. Use step(closure), compute the loss inside "
+                "`with opt.forward_pass():`, or pass ProbStep(..., model=model).",
+            )
+            return self._record(seen, 1.0, math.nan, "unpaired")
+        if not math.isfinite(seen.loss_after):
+            self._warn_once(
+                "not finite",
+                "The loss was not finite after a step: the rate counts as too large and comes down.",
+            )
+        return self._record(seen, *self.rule.decide(seen))
+
+    def _skip(self, loss: float) -> None:
+        self._warn_once(
+            "skipped",
+            "The gradients were not finite: the step was skipped. If this goes on, the loss or the "
+            "data hold values that are not finite.",
+        )
+        self._record(Observation(loss, math.nan, math.nan), 1.0, math.nan, "skipped")
+
+    def _record(self, seen: Observation, factor: float, ratio: float, word: str) -> None:
+        scale = self.scale * factor
+        last = Probe(seen.loss, seen.slope, seen.loss_after, ratio, scale, word)
+        decisions = self._memory["decisions"]
+        self._remember(
+            scale=scale,
+            last=asdict(last),
+            decisions={**decisions, word: decisions.get(word, 0) + 1},
+        )
+
+    # The ways in which a loss arrives
+
+    @_firing_own_hooks
+    def step(  # type: ignore[override]
+        self,
+        closure: Forward | None = None,
+        *,
+        loss: Tensor | None = None,
+        reevaluate: Forward | None = None,
+        grad_scale: float | Tensor | None = None,
+    ) -> Tensor | None:
+        """Take one step, and probe it if the schedule says so and the loss can be evaluated again.
+
+        Args:
+            closure: Returns the loss of the batch. If it does not call backward (the cheap form: a probe
+                is one forward pass), ProbStep clears the gradients and runs backward itself. If it does,
+                it owns its `zero_grad`, and a probe costs a full pass.
+            loss: The loss whose gradients are in place, if backward was called outside.
+            reevaluate: Computes that loss again, at whatever the parameters then are.
+            grad_scale: The factor by which `.grad` differs from the gradient of the loss, if you clipped
+                it yourself. `clip_grad_norm_` remembers it by itself.
+
+        Returns:
+            The loss, as the closure or `loss=` gave it; None without either.
+        """
+        probing = self._is_due()
+        try:
+            with torch.no_grad():
+                if closure is not None:
+                    loss, again = self._first_pass(closure, record=probing)
+                    reevaluate = reevaluate or self._registered[0] or again
+                else:
+                    reevaluate = reevaluate or self._registered[0]
+                    loss = self._registered[1] if loss is None else loss
+                clip = self._clip if grad_scale is None else grad_scale
+                self._take(loss, reevaluate, clip, probing)
+        finally:
+            self._clip, self._registered = 1.0, (None, None)
+            self._tape.clear()
+        self._remember(steps=self._memory["steps"] + 1)
+        if self._is_due():
+            self._tape.mark(self._devices())
+        return loss
+
+    def _take(
+        self, loss: Tensor | None, reevaluate: Forward | None, clip: float | Tensor, probing: bool
+    ) -> None:
+        if loss is None and reevaluate is not None and (probing or self._is_stretching):
+            loss, _ = self._replay(reevaluate)
+        if loss is not None:
+            self._check_loss(loss)
+        if probing and loss is not None and reevaluate is not None:
+            self._adapt(loss, reevaluate, clip)
+        elif self._is_stretching and loss is not None:
+            self._take_stretched(loss, clip)
+        else:
+            self._step_base()
+        if reevaluate is None and (probing or (self._is_stretching and loss is None)):
+            self._warn_once(
+                "no loss",
+                "ProbStep.step() got no way to evaluate the loss again, so it steps as "
+                f"{type(self.base).__name__} does, at the present scale. Use step(closure), "
+                "step(loss=loss, reevaluate=fn), or reevaluate_with(fn) before a bare step().",
+            )
+
+    def _take_stretched(self, loss: Tensor, clip: float | Tensor) -> None:
+        """Take the posterior mean's step without a probe and without waiting for the device."""
+        step = Step.begin(self.base)
+        f = self._objective(loss, step)
+        self._step_base()
+        self._stretch(step, loss, f, self._slope(step, clip))
+
+    def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor, Forward]:
+        recording = self._tape.recording("closure", self._devices()) if record else nullcontext()
+        return first_pass(closure, list(self._params()), self._check_loss, recording)
+
+    def _on_forward(self, model: nn.Module) -> None:
+        if model.training and self._is_due():
+            self._tape.on_forward(model, self._devices())
+
+    def _replay(self, forward: Forward) -> tuple[Tensor, bool]:
+        self._remember(forwards=self._memory["forwards"] + 1)
+        with gradients_set_aside(self._params()):
+            return self._tape.replay(forward, self._devices())
+
+    @contextmanager
+    def forward_pass(self) -> Iterator[None]:
+        """Record where a forward pass begins, so that the probe can replay its random numbers.
+
+        Optional, with `step(loss=, reevaluate=)`: around the computation of the loss, once per
+        micro-batch. A `reevaluate` that covers several micro-batches may use it the same way inside.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 1), nn.Dropout())
+            >>> opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+            >>> x, y = torch.ones(8, 4), torch.full((8, 1), 9.0)
+            >>> with opt.forward_pass():
+            ...     loss = nn.functional.mse_loss(model(x), y)
+            >>> loss.backward()
+            >>> _ = opt.step(loss=loss, reevaluate=lambda: nn.functional.mse_loss(model(x), y))
+            >>> opt.last_probe.decision
+            'up'
+        """
+        if not self._is_due():
+            yield
+            return
+        with self._tape.recording("forward_pass", self._devices()):
+            yield
+
+    def reevaluate_with(self, reevaluate: Forward, loss: Tensor | None = None) -> None:
+        """Hand over the means to probe the next step, for trainers that call a bare `step()`.
+
+        Args:
+            reevaluate: Computes the loss of the coming step's batch again.
+            loss: That loss, if it is at hand; otherwise a probed step costs two forward passes.
+        """
+        self._registered = (reevaluate, loss)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Clip the norm of the gradients and remember by how much, so that the slope stays right.
+
+        Returns:
+            The norm before clipping, as `torch.nn.utils.clip_grad_norm_` does.
+        """
+        norm = nn.utils.clip_grad_norm_(self._params(), max_norm, norm_type)
+        self._clip = self._clip * (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch's own factor
+        return norm
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of all parameters."""
+        self._clip = 1.0
+        if self._is_due():
+            self._tape.mark(self._devices())
+        self.base.zero_grad(set_to_none)
+
+    # What a user reads
+
+    @property
+    def scale(self) -> float:
+        """The adapted factor: the next step uses `lr * scale` in every group."""
+        return self._memory["scale"]  # type: ignore[no-any-return]
+
+    @property
+    def effective_lr(self) -> list[float]:
+        """The rates that the next step will use: `lr * scale` of every group."""
+        return [float(group["lr"]) * self.scale for group in self.param_groups]
+
+    @property
+    def last_probe(self) -> Probe | None:
+        """What the last probe saw; None before the first."""
+        last = self._memory["last"]
+        return None if last is None else Probe(**last)
+
+    def metrics(self) -> dict[str, float]:
+        """Return plain numbers for a logger: scale, effective rate, the last probe, counts.
+
+        Example:
+            >>> opt = ProbStep(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5))
+            >>> opt.metrics()
+            {'scale': 1.0, 'effective_lr': 0.5, 'steps': 0, 'probe_forwards': 0}
+        """
+        memory = self._memory
+        numbers = {"scale": self.scale, "effective_lr": self.effective_lr[0]}
+        numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(self.effective_lr) if k}
+        numbers |= {"steps": memory["steps"], "probe_forwards": memory["forwards"]}
+        numbers |= {f"probes/{word}": count for word, count in memory["decisions"].items()}
+        if memory["last"] is not None:
+            numbers |= {k: v for k, v in memory["last"].items() if k not in ("scale", "decision")}
+        return numbers
+
+    def __repr__(self) -> str:
+        return f"ProbStep({self.base!r}, rule={self.rule!r}, scale={self.scale:.4g})"
+
+    # What makes it a torch optimizer
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The base's groups: one list, shared."""
+        return self.base.param_groups  # type: ignore[no-any-return]
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.base.param_groups = groups
+
+    @property
+    def state(self) -> Any:
+        """The base's state: one mapping, shared; ProbStep writes nothing into it."""
+        return self.base.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.base.state = state
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters; it steps at its own `lr` times the common scale."""
+        self.base.add_param_group(param_group)
+        if not isinstance(self.base, _Unbound):
+            self._bind()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the base's state_dict; the adaptation's memory lies in its param_groups."""
+        for before in self._optimizer_state_dict_pre_hooks.values():
+            before(self)
+        state: dict[str, Any] = self.base.state_dict()
+        for after in self._optimizer_state_dict_post_hooks.values():
+            state = after(self, state) or state
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint of ProbStep, or one of the bare optimizer (then the scale starts at 1)."""
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = before(self, state_dict) or state_dict
+        self.base.load_state_dict(state_dict)
+        self._bind()
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.base,
+            "rule": self.rule,
+            "lower_bound": self.lower_bound,
+            "noise": self.noise,
+            "probe": self.probe,
+            "model": self.model,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    # Memory and small change
+
+    @property
+    def _memory(self) -> dict[str, Any]:
+        groups = self.param_groups
+        return next(group[MEMORY] for group in groups if MEMORY in group)
+
+    def _remember(self, **changes: Any) -> None:
+        # A new dictionary each time: a state_dict taken earlier must not change under its owner.
+        memory = {**self._memory, **changes}
+        for group in self.param_groups:
+            group[MEMORY] = memory
+
+    def _bind(self) -> None:
+        """Find the memory in any group, or begin one, and mirror it in all."""
+        refuse_mixed_maximize(self.param_groups)
+        fresh = _new_memory(self.lower_bound)
+        found: dict[str, Any] = next((g[MEMORY] for g in self.param_groups if MEMORY in g), {})
+        if found.get("bound", {}).keys() != fresh["bound"].keys():
+            found = {**found, "bound": fresh["bound"]}  # saved with another kind of lower bound
+        for group in self.param_groups:
+            group[MEMORY] = {**fresh, **found}
+
+    @property
+    def _sign(self) -> float:
+        return -1.0 if self.param_groups[0].get("maximize", False) else 1.0
+
+    @property
+    def _is_stretching(self) -> bool:
+        return self.lower_bound is not None or self.noise != 0.0
+
+    def _is_due(self) -> bool:
+        # With every rate at zero (a warm-up's first step, a checkpoint's dry run) nothing can be seen.
+        rates = (group["lr"] for group in self.param_groups if "lr" in group)
+        return self.probe.is_due(self._memory["steps"]) and not all(
+            isinstance(rate, float | int) and rate == 0 for rate in rates
+        )
+
+    def _params(self) -> Iterator[Tensor]:
+        return (p for group in self.param_groups for p in group["params"])
+
+    def _devices(self) -> set[torch.device]:
+        return {p.device for p in self._params()}
+
+    def _step_base(self) -> None:
+        with _lent_rates(self.param_groups, self.scale):
+            self.base.step()
+
+    def _check_loss(self, loss: object) -> None:
+        check_loss(loss, per_sample=isinstance(self.noise, SampleNoise))
+
+    def _warn_once(self, key: str, message: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
+def _new_memory(bound: LowerBound | None) -> dict[str, Any]:
+    return {
+        "scale": 1.0,
+        "steps": 0,
+        "forwards": 0,  # extra forward passes, over all probes
+        "decisions": {},  # word -> how often
+        "last": None,
+        "bound": {} if bound is None else bound.init(),
+    }
+
+
+@contextmanager
+def _lent_rates(groups: list[dict[str, Any]], scale: float) -> Iterator[None]:
+    """Multiply every `lr` by the scale and give it back; a tensor, even a shared one, in place."""
+    lent = [group for group in groups if "lr" in group]
+    kept = [group["lr"] for group in lent]
+    tensors = {id(rate): rate for rate in kept if isinstance(rate, Tensor)}
+    contents = {key: rate.clone() for key, rate in tensors.items()}
+    try:
+        for rate in tensors.values():
+            rate.mul_(scale)
+        for group, rate in zip(lent, kept, strict=True):
+            group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
+        yield
+    finally:
+        for key, rate in tensors.items():
+            rate.copy_(contents[key])
+        for group, rate in zip(lent, kept, strict=True):
+            group["lr"] = rate
+
+
+class _Unbound:
+    """Stands in for the base optimizer while torch.optim.Optimizer.__init__ fills in its own fields."""
+
+    def __init__(self) -> None:
+        self.param_groups: list[dict[str, Any]] = []
+        self.state: dict[Any, Any] = {}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take no notice."""
