@@ -58,7 +58,8 @@ class Truncated(Optimizer):
         if power < 0.0:
             raise ValueError(f"power must not be negative, got {power}.")
         super().__init__(
-            params, {"lr": lr, "power": power, "lower_bound": lower_bound, "step": 0}
+            params,
+            {"lr": lr, "power": power, "lower_bound": lower_bound, "step": 0, "rate": None},
         )
 
     @torch.no_grad()
@@ -73,7 +74,7 @@ class Truncated(Optimizer):
             if not slope:  # a stationary point: no direction to follow
                 continue
             reach = polyak_rate(value.item(), group["lower_bound"], slope, eps=0.0)
-            rate = min(group["lr"] * group["step"] ** -group["power"], reach)
+            group["rate"] = min(group["lr"] * group["step"] ** -group["power"], reach)
             for p in movable(group):
-                p.add_(gradient(p), alpha=-rate)
+                p.add_(gradient(p), alpha=-group["rate"])
         return value

@@ -72,7 +72,7 @@ class SGDHD(Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move the rates along their hypergradients, then the parameters."""
         loss = optional_loss(closure)
         for group in self.param_groups:
@@ -149,7 +149,7 @@ class AdamHD(Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move the rates along their hypergradients, then the parameters."""
         loss = optional_loss(closure)
         for group in self.param_groups:
@@ -162,7 +162,9 @@ class AdamHD(Optimizer):
             group["lr"] = rates[-1] if rates else group["lr"]
         return loss
 
-    def _rates(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[float]:
+    def _rates(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]
+    ) -> list[float]:
         """Return the rate of each tensor's step."""
         changes = [
             group["hypergrad_lr"] * self._hypergradient(self.state[p], grad, group)
@@ -190,4 +192,4 @@ class AdamHD(Optimizer):
         beta1, beta2 = group["betas"]
         correction = math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
         direction: Tensor = state["exp_avg"] / (state["exp_avg_sq"].sqrt() + group["eps"])
-        return direction * correction
+        return direction.mul_(correction)

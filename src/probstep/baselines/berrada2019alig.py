@@ -76,6 +76,7 @@ class AliG(Optimizer):
                 "adjusted_momentum": adjusted_momentum,
                 "max_norm": max_norm,
                 "eps": eps,
+                "rate": None,
             },
         )
 
@@ -87,16 +88,16 @@ class AliG(Optimizer):
         value = known_loss(closure, loss)
         slope = squared_norm(self.param_groups)
         for group in self.param_groups:
-            rate = min(group["lr"], polyak_rate(value.item(), 0.0, slope, group["eps"]))
+            group["rate"] = min(group["lr"], polyak_rate(value.item(), 0.0, slope, group["eps"]))
             for p in movable(group):
-                p.add_(gradient(p), alpha=-rate)
-                self._apply_momentum(p, group, rate)
+                p.add_(gradient(p), alpha=-group["rate"])
+                self._apply_momentum(p, group)
         self._project()
         return value
 
-    def _apply_momentum(self, p: Tensor, group: Group, rate: float) -> None:
+    def _apply_momentum(self, p: Tensor, group: Group) -> None:
         """Move on along the buffer."""
-        momentum = group["momentum"]
+        momentum, rate = group["momentum"], group["rate"]
         if not momentum:
             return
         buffer = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))

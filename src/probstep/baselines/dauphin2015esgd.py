@@ -77,7 +77,9 @@ class ESGD(Optimizer):
             group.update(counts)
         return loss
 
-    def _equilibrate(self, params: list[Tensor], grads: list[Tensor | None], first: dict[str, Any]) -> None:
+    def _equilibrate(
+        self, params: list[Tensor], grads: list[Tensor | None], first: dict[str, Any]
+    ) -> None:
         """Add one squared random Hessian-vector product."""
         # A seed for every pair of draw and tensor, so that no two directions agree.
         seeds = [first["seed"] + first["draws"] * len(params) + i for i in range(len(params))]

@@ -8,7 +8,8 @@ Each step evaluates one new batch at one point theta + alpha0 t d of a line, d t
 where the line begins, first at t = 1. Loss and slope, scaled to f(0) = 0, |f'(0)| = 1, condition a
 Gaussian process; their noise is estimated once per line from the samples of the batch:
 
-    var f = (mean l^2 - (mean l)^2) / (B - 1),    var f' = sum_j d_j^2 (mean g_j^2 - (mean g_j)^2) / (B - 1)
+    var f  = (mean l^2 - (mean l)^2) / (B - 1)
+    var f' = sum_j d_j^2 (mean g_j^2 - (mean g_j)^2) / (B - 1)
 
 The point is accepted if the Wolfe conditions hold with probability 0.3 or more: f(t) below the c1
 line, f'(t) in [-0.1, 1.1]. Else the next point is the best, by that probability, of those where the
@@ -64,7 +65,8 @@ def sample_variances(
 
     count, freedom = len(losses), max(len(losses) - 1, 1)
     squares = [torch.zeros_like(p) for p in params]
-    for selectors in torch.eye(count, dtype=losses.dtype, device=losses.device).split(chunk):
+    rows_of_identity = torch.eye(count, dtype=losses.dtype, device=losses.device)
+    for selectors in torch.split(rows_of_identity, chunk):
         for square, rows in zip(squares, torch.vmap(sample_gradient)(selectors), strict=True):
             square += rows.square().sum(0)
     of_loss = losses.detach().var(correction=0).item() / freedom
@@ -133,7 +135,11 @@ class ProbLS(Optimizer):
             closure: Returns the loss of every sample of a batch, without backward.
         """
         settings = self.param_groups[0]
-        line = settings["line"] or {"step_size": settings["lr"], "average": settings["lr"], "times": []}
+        line = settings["line"] or {
+            "step_size": settings["lr"],
+            "average": settings["lr"],
+            "times": [],
+        }
         if line["times"]:
             time = self._next_time(line, settings)
             self._move(line["step_size"] * time)
@@ -173,8 +179,8 @@ class ProbLS(Optimizer):
         )
         if line["is_abort"]:
             return ABORT_TIME
-        beyond = 2.0 * (line["explorations"] + 1)
-        candidates = [*surrogate.times_of_slope(settings["target_slope"]), beyond]
+        beyond: float = 2.0 * (line["explorations"] + 1)
+        candidates: list[float] = [*surrogate.times_of_slope(settings["target_slope"]), beyond]
         best = max(candidates, key=lambda time: _probability(surrogate, time, settings))
         line["explorations"] += best == beyond
         return best

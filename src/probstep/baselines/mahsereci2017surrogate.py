@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -77,7 +78,8 @@ def box_probability(rho: float, a_low: float, b_low: float, b_high: float) -> fl
     b = breaks[:-1, None] + half * (1 + nodes)
     density = torch.exp(-(b**2) / 2) / math.sqrt(2 * math.pi)
     tail = torch.special.ndtr((rho * b - a_low) / spread)
-    return min(max((half * weights * density * tail).sum().item(), 0.0), 1.0)
+    probability: float = (half * weights * density * tail).sum().item()
+    return min(max(probability, 0.0), 1.0)
 
 
 def rising_root(a: float, b: float, c: float) -> float | None:
@@ -125,7 +127,9 @@ class Surrogate:
         seen = torch.tensor([*self.values, *self.slopes], dtype=torch.float64)
         return times, marks, gram, torch.linalg.solve(gram, seen)
 
-    def posterior(self, times: Sequence[float], are_slopes: Sequence[bool]) -> tuple[Tensor, Tensor]:
+    def posterior(
+        self, times: Sequence[float], are_slopes: Sequence[bool]
+    ) -> tuple[Tensor, Tensor]:
         """Return mean and covariance of values or slopes at some times."""
         seen, seen_marks, gram, weights = self._observed
         at, marks = torch.tensor(times, dtype=torch.float64), torch.tensor(are_slopes)
@@ -162,9 +166,11 @@ class Surrogate:
         The mean slope is quadratic between neighbours, hence known from three of its points.
         """
         ends = sorted(self.times)
-        cells = [(left, right) for left, right in zip(ends, ends[1:], strict=False) if left < right]
+        cells = [(left, right) for left, right in pairwise(ends) if left < right]
         roots = [(left, right, self._root_in(left, right, target)) for left, right in cells]
-        return [left + (right - left) * u for left, right, u in roots if u is not None and 0 < u < 1]
+        return [
+            left + (right - left) * u for left, right, u in roots if u is not None and 0 < u < 1
+        ]
 
     def _root_in(self, left: float, right: float, target: float) -> float | None:
         """Return the rising root in a cell, in units of the cell."""

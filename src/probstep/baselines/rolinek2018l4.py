@@ -24,7 +24,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from probstep.baselines.stepping import Closure, check_positive, gradient, inner, known_loss, movable
+from probstep.baselines.stepping import (
+    Closure,
+    check_positive,
+    gradient,
+    inner,
+    known_loss,
+    movable,
+)
 
 
 def averaged_gradient(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
@@ -37,7 +44,7 @@ def averaged_gradient(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
 def adam_direction(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
     """Return Adam's direction: L4Adam's."""
     decay = 1 - 1 / group["square_time"]
-    square = state["exp_avg_sq"] / (1 - decay ** state["step"])
+    square: Tensor = state["exp_avg_sq"] / (1 - decay ** state["step"])
     return averaged_gradient(state, group) / (square.sqrt() + group["adam_eps"])
 
 
@@ -101,6 +108,7 @@ class L4(Optimizer):
                 "adam_eps": adam_eps,
                 "eps": eps,
                 "lowest": None,
+                "rate": None,
             },
         )
 
@@ -117,12 +125,9 @@ class L4(Optimizer):
         directions = [DIRECTIONS[group["direction"]](self.state[p], group) for p, group in moves]
         slope = inner(averages, directions)
         for group in self.param_groups:
-            self._lower(group, value.item())
+            self._choose_rate(group, value.item(), slope)
         for (p, group), direction in zip(moves, directions, strict=True):
-            gap = value.item() - group["gamma"] * group["lowest"]
-            p.add_(direction, alpha=-group["lr"] * gap / (slope + group["eps"]))
-        for group in self.param_groups:
-            group["lowest"] *= 1 + 1 / group["tau"]
+            p.add_(direction, alpha=-group["rate"])
         return value
 
     def _observe(self, p: Tensor, group: dict[str, Any]) -> None:
@@ -135,7 +140,10 @@ class L4(Optimizer):
         state["exp_avg_sq"].lerp_(grad * grad, 1 / group["square_time"])
 
     @staticmethod
-    def _lower(group: dict[str, Any], loss: float) -> None:
-        """Start Lmin, or lower it to a smaller loss."""
+    def _choose_rate(group: dict[str, Any], loss: float, slope: float) -> None:
+        """Start Lmin or lower it to a smaller loss, set the rate, let Lmin grow."""
         lowest = group["lowest"]
-        group["lowest"] = group["gamma0"] * loss if lowest is None else min(lowest, loss)
+        lowest = group["gamma0"] * loss if lowest is None else min(lowest, loss)
+        gap = loss - group["gamma"] * lowest
+        group["rate"] = group["lr"] * gap / (slope + group["eps"])
+        group["lowest"] = lowest * (1 + 1 / group["tau"])

@@ -113,7 +113,9 @@ class VSGD(Optimizer):
         self, p: Tensor, grad: Tensor, curvature: Tensor, group: dict[str, Any]
     ) -> None:
         state = self.state[p]
-        sample = dict(zip(AVERAGES, (grad, grad * grad, curvature, curvature * curvature), strict=True))
+        sample = dict(
+            zip(AVERAGES, (grad, grad * grad, curvature, curvature * curvature), strict=True)
+        )
         state["step"] = state.get("step", 0) + 1
         if state["step"] <= group["initial_steps"]:
             self._gather(state, sample, group)
@@ -140,7 +142,7 @@ class VSGD(Optimizer):
     @staticmethod
     def _is_outlier(state: dict[str, Any], sample: dict[str, Tensor], level: float) -> Tensor:
         """Say where a sample lies far from its average, in gradient or in curvature."""
-        far = [
+        far: list[Tensor] = [
             (sample[mean] - state[mean]) ** 2 > level**2 * (state[square] - state[mean] ** 2)
             for mean, square in (("g", "v"), ("h", "w"))
         ]

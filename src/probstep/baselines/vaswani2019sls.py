@@ -63,7 +63,11 @@ class Line:
 
 
 def search_armijo(
-    loss_at: Callable[[float], float], loss: float, slope: float, scale: float, group: dict[str, Any]
+    loss_at: Callable[[float], float],
+    loss: float,
+    slope: float,
+    scale: float,
+    group: dict[str, Any],
 ) -> tuple[bool, float]:
     """Return whether a step satisfies Armijo's condition, and the last scale.
 
@@ -78,7 +82,11 @@ def search_armijo(
 
 
 def search_goldstein(
-    loss_at: Callable[[float], float], loss: float, slope: float, scale: float, group: dict[str, Any]
+    loss_at: Callable[[float], float],
+    loss: float,
+    slope: float,
+    scale: float,
+    group: dict[str, Any],
 ) -> tuple[bool, float]:
     """Return the first scale that satisfies both of Goldstein's conditions, or the last one tried.
 
@@ -105,7 +113,7 @@ SEARCHES = {"armijo": search_armijo, "goldstein": search_goldstein}
 STARTS: dict[str, Callable[[dict[str, Any]], float]] = {
     "last": lambda group: float(group["scale"]),
     "grown": lambda group: float(group["scale"] * group["gamma"] ** (1 / group["steps_per_epoch"])),
-    "initial": lambda group: 1.0,
+    "initial": lambda _: 1.0,
 }
 
 

@@ -32,7 +32,7 @@ EPS = 1e-8
 State = dict[str, Any]
 
 
-def adagrad_metric(state: State, grad: Tensor, beta: float) -> Tensor:
+def adagrad_metric(state: State, grad: Tensor, _: float) -> Tensor:
     """Return the sum of the squared gradients."""
     return state["square"].add_(grad * grad)  # type: ignore[no-any-return]
 
@@ -44,7 +44,8 @@ def rmsprop_metric(state: State, grad: Tensor, beta: float) -> Tensor:
 
 def adam_metric(state: State, grad: Tensor, beta: float) -> Tensor:
     """Return that average, bias-corrected."""
-    return rmsprop_metric(state, grad, beta) / (1 - beta ** state["step"])
+    correction: float = 1 - beta ** state["step"]
+    return rmsprop_metric(state, grad, beta) / correction
 
 
 def amsgrad_metric(state: State, grad: Tensor, beta: float) -> Tensor:
@@ -135,7 +136,9 @@ class AdaSLS(Optimizer):
         slope = inner([g for _, g, _ in moves], steps)
         first = self.param_groups[0]
         line = Line(batch, [p for p, _, _ in moves], steps)
-        found, scale = search_armijo(line.loss, loss.item(), slope, STARTS[first["start"]](first), first)
+        found, scale = search_armijo(
+            line.loss, loss.item(), slope, STARTS[first["start"]](first), first
+        )
         scale = scale if found else FALLBACK / first["lr"]
         line.move(0.0)
         self._move(moves, rates, scale)

@@ -1,8 +1,8 @@
 """How a rate changes with time: a table of schedules that compose with every method that has a rate.
 
 A schedule is a function of plain data: what it remembers of a group, the group's rate and the loss
-of the step (None before the first) give the next rate. Its memory lies in the group, under one key, so that a checkpoint of
-the optimizer carries it and a resumed run continues bit for bit.
+of the step (None before the first) give the next rate. Its memory lies in the group, under one key,
+so that a checkpoint of the optimizer carries it and a resumed run continues bit for bit.
 """
 
 import math
@@ -39,7 +39,7 @@ def cosine(progress: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def constant(progress: float) -> float:
+def constant(_: float) -> float:
     """Return the factor of no change.
 
     >>> constant(0.5)
@@ -56,7 +56,7 @@ def shaped(shape: Callable[[float], float], warmup: float = 0.0) -> Schedule:
         warmup: The share of the steps in which the factor rises to 1.
     """
 
-    def next_rate(memory: Memory, rate: float, loss: Tensor | None) -> float:
+    def next_rate(memory: Memory, _: float, __: Tensor | None) -> float:
         rising = round(warmup * memory["total"])
         if memory["step"] < rising:
             factor = (memory["step"] + 1) / (rising + 1)
