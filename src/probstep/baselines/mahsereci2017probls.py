@@ -87,6 +87,7 @@ class ProbLS(Optimizer):
         max_points: Points after which a line is aborted.
         max_explorations: Points further out after which a line is aborted.
         max_change: The largest change of the step size from line to line.
+        push: The factor of an accepted step size in the next line (their fpush).
         chunk: Samples whose gradients are held at once.
 
     Example:
@@ -109,6 +110,7 @@ class ProbLS(Optimizer):
         max_points: int = 10,
         max_explorations: int = 6,
         max_change: float = 10.0,
+        push: float = 1.0,
         chunk: int = 32,
     ) -> None:
         check_positive(lr=lr, c1=c1, threshold=threshold, max_points=max_points, chunk=chunk)
@@ -123,6 +125,7 @@ class ProbLS(Optimizer):
                 "max_points": max_points,
                 "max_explorations": max_explorations,
                 "max_change": max_change,
+                "push": push,
                 "chunk": chunk,
                 "line": None,
             },
@@ -205,8 +208,9 @@ class ProbLS(Optimizer):
         """Make the last point the origin of a new line and choose its step size."""
         time, most = line["times"][-1], settings["max_change"]
         if not line["is_abort"] and 1 / most < time < most:
-            line["step_size"] *= time
-            line["average"] += (1 - AVERAGE) * (line["step_size"] - line["average"])
+            accepted = line["step_size"] * time
+            line["average"] += (1 - AVERAGE) * (accepted - line["average"])
+            line["step_size"] = settings["push"] * accepted
         else:
             line["step_size"] = line["average"]
         self._begin(line)

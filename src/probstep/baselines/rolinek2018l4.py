@@ -45,7 +45,8 @@ def adam_direction(state: dict[str, Any], group: dict[str, Any]) -> Tensor:
     """Return Adam's direction: L4Adam's."""
     decay = 1 - 1 / group["square_time"]
     square: Tensor = state["exp_avg_sq"] / (1 - decay ** state["step"])
-    return averaged_gradient(state, group) / (square.sqrt() + group["adam_eps"])
+    spread: Tensor = square.sqrt() + group["adam_eps"]
+    return averaged_gradient(state, group) / spread
 
 
 DIRECTIONS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Tensor]] = {

@@ -17,7 +17,8 @@ not move. It has no rate to choose. The first paper computes the curvature by bb
 Gauss-Newton pass, which torch has not.
 
 Differences from the published code: the mean gradient of a mini-batch counts as one sample, so that
-no per-sample gradients are needed (v then measures the noise of the batch's gradient itself).
+no per-sample gradients are needed (v then measures the noise of the batch's gradient itself); in the
+first ten steps each batch is shifted by its own gradient, where theirs are one large batch.
 """
 
 from typing import Any

@@ -98,9 +98,8 @@ def search_goldstein(
     for _ in range(TRIES):
         trial = loss_at(scale)
         is_small_enough = trial <= loss - c * scale * slope
-        if is_small_enough and trial >= loss - (1 - c) * scale * slope:
-            break
-        if is_small_enough and scale >= largest:
+        is_large_enough = trial >= loss - (1 - c) * scale * slope or scale == largest
+        if is_small_enough and is_large_enough:
             break
         if is_small_enough:
             scale = min(scale * group["grow"], largest)

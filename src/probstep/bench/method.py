@@ -12,7 +12,7 @@ from probstep.bench.schedules import CONSTANT
 
 Build = Callable[..., Optimizer]
 Rate = Literal["rate", "start", "factor", "cap"]
-Limit = Literal["resume", "grad_none", "groups", "deepcopy", "schedule", "start"]
+Limit = Literal["resume", "grad_none", "groups", "deepcopy", "schedule", "slow_start", "unstable"]
 
 RATES: dict[Rate, str] = {
     "rate": "the step size, to be chosen",
@@ -25,8 +25,9 @@ LIMITS: dict[Limit, str] = {
     "grad_none": "fails where a parameter has no gradient",
     "groups": "warns of or refuses several groups",
     "deepcopy": "a deep copy of it takes another course or fails",
-    "schedule": "writes what it learns into `lr`, which a schedule would overwrite",
-    "start": "hardly moves in its first hundred steps, by design",
+    "schedule": "its `lr` is not the rate of later steps, so that a schedule would mean nothing",
+    "slow_start": "from its default rate it may hardly move in its first hundred steps",
+    "unstable": "at its default rate it may raise the loss of a small convex problem",
 }
 
 

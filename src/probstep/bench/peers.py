@@ -96,6 +96,7 @@ _distance_over_gradients = partial(
     source="Ivgi et al., arXiv:2302.12022",
     package="dog-optimizer",
     needs=Needs(averaging=True),
+    limits=frozenset({"grad_none", "deepcopy"}),
     read_rate=read_distance,
 )
 _momo = partial(
@@ -111,6 +112,7 @@ _mechanic = partial(
     _free,
     source="Cutkosky et al., arXiv:2306.00144",
     package="mechanic-pytorch",
+    limits=frozenset({"resume"}),
     read_rate=read_mechanic,
 )
 
@@ -130,6 +132,7 @@ PEERS: tuple[Method, ...] = (
         source="github.com/LoganBooker/prodigy-plus-schedule-free",
         package="prodigy-plus-schedule-free",
         needs=Needs(mode_switch=True),
+        limits=frozenset({"deepcopy", "slow_start"}),
         read_rate=read_group("lr", "d"),
     ),
     _dadaptation("dadapt_adam", peer("dadaptation", "dadaptation", "DAdaptAdam"), base="adam"),
@@ -153,8 +156,20 @@ PEERS: tuple[Method, ...] = (
     ),
     _distance_over_gradients("dog", peer("dog-optimizer", "dog", "DoG")),
     _distance_over_gradients("ldog", peer("dog-optimizer", "dog", "LDoG")),
-    _momo("momo", peer("momo-opt", "momo", "Momo"), base="momentum", default_rate=1.0),
-    _momo("momo_adam", peer("momo-opt", "momo", "MomoAdam"), base="adam", default_rate=1e-2),
+    _momo(
+        "momo",
+        peer("momo-opt", "momo", "Momo"),
+        base="momentum",
+        default_rate=1.0,
+        limits=frozenset({"resume", "grad_none", "groups", "deepcopy"}),
+    ),
+    _momo(
+        "momo_adam",
+        peer("momo-opt", "momo", "MomoAdam"),
+        base="adam",
+        default_rate=1e-2,
+        limits=frozenset({"resume", "groups", "deepcopy"}),
+    ),
     _mechanic("mechanic_sgd", mechanised(optim.SGD), base="sgd"),
     _mechanic("mechanic_adamw", mechanised(optim.AdamW), base="adamw"),
     Method(
@@ -165,6 +180,7 @@ PEERS: tuple[Method, ...] = (
         source="Orabona and Tommasi, arXiv:1705.07795",
         package="parameterfree",
         rate=None,
+        limits=frozenset({"deepcopy"}),
         read_rate=read_nothing,
     ),
     Method(

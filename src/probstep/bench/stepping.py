@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -72,7 +73,8 @@ def prepare(
 def take_step(method: Method, optimizer: Optimizer, task: Task, batch: Any) -> Tensor:
     """Train on one batch and return its loss, before the step and without a graph."""
     steps = (step for is_needed, step in _STEPS if is_needed(method.needs))
-    loss = next(steps, _step_on_gradients)(optimizer, task, batch)
+    with torch.enable_grad():  # a peer that fails may leave autograd off for the whole process
+        loss = next(steps, _step_on_gradients)(optimizer, task, batch)
     if method.needs.averaging:
         update_average(optimizer.param_groups[0].setdefault(AVERAGE, {}), task.model)
     advance_schedule(optimizer, loss)
