@@ -17,7 +17,7 @@ def lr_adapt(
 ) -> list[float]:
     """Run Algorithm 1 over the given batch losses; return the rate eta after each step."""
     rates = []
-    for F in losses:  # noqa: N806
+    for F in losses:
         optimizer.zero_grad()
         loss = F()
         loss.backward()

@@ -1,6 +1,7 @@
 """PaperRule is Algorithm 1: the same parameters and rates as a literal transcription."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -23,7 +24,8 @@ BOUNDS_AND_NOISES = {
 
 def both_ways(name, bound, noise, lr=None):
     """Train with the literal algorithm and with ProbStep; return (parameters, rates) of each."""
-    data = batches(40, torch.float64)
+    # Polyak's step with momentum 0.9 is chaotic: there rounding itself grows out of hand after a while.
+    data = batches(40 if bound is None else 10, torch.float64)
     results = []
     for literal in (True, False):
         torch.manual_seed(1)
@@ -32,13 +34,13 @@ def both_ways(name, bound, noise, lr=None):
         base.param_groups[0]["lr"] *= lr or 1.0
         if literal:
             as_function = noise if callable(noise) else lambda f: noise
-            closures = [lambda batch=batch: loss_of(model, batch) for batch in data]
+            closures = [partial(loss_of, model, batch) for batch in data]
             rates = lr_adapt(list(model.parameters()), base, closures, bound, as_function)
         else:
             opt = probstep.ProbStep(base, probstep.PaperRule(), lower_bound=bound, noise=noise)
             rates = []
             for batch in data:
-                opt.step(lambda batch=batch: loss_of(model, batch))
+                opt.step(partial(loss_of, model, batch))
                 rates.append(opt.effective_lr[0])
         results.append((torch.cat([p.detach().flatten() for p in model.parameters()]), rates))
     return results

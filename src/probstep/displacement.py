@@ -2,11 +2,12 @@
 
 Measuring the displacement instead of predicting it from the optimizer's state makes one path serve
 every optimizer, decoupled decay and third parties included; its price is one transient copy of the
-parameters. Sums run in float64: a slope is the small difference of large numbers.
+parameters. Products are taken piece by piece, in float32 at least, and summed in float64: pieces need
+no memory of the model's size, and fresh memory costs more than the arithmetic.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,9 @@ COUPLED_DECAY = (
     optim.RMSprop,
 )
 
+PIECE = {"cpu": 1 << 17}  # elements at a time; elsewhere larger, since there every call has a price
+PIECE_ELSEWHERE = 1 << 26
+
 
 @dataclass(frozen=True)
 class Moved:
@@ -36,6 +40,23 @@ class Moved:
     before: Tensor
     grad: Tensor
     decay: float
+
+    def along(self, vector: Tensor) -> Tensor:
+        """Return the product of a vector with the displacement, before less after."""
+        before, after = self.before, self.param.detach()
+        if vector.is_sparse:
+            rows = tuple(vector._indices())
+            before, after = before[rows], after[rows]
+        return _sum_of(lambda v, b, a: torch.dot(v, b - a), vector, before, after)
+
+    def penalty(self) -> Tensor:
+        """Return the decay's share of the objective before the step."""
+        return self.decay / 2 * _sum_of(torch.dot, self.before, self.before)
+
+    def penalty_decrease(self) -> Tensor:
+        """Return by how much that share fell: a product, where a difference would cancel."""
+        after = self.param.detach()
+        return self.decay / 2 * _sum_of(lambda b, a: torch.dot(b + a, b - a), self.before, after)
 
 
 @dataclass(frozen=True)
@@ -77,8 +98,7 @@ class Step:
 
     def has_finite_gradients(self) -> Tensor:
         """Say, on the device, whether every gradient is finite."""
-        norms = torch._foreach_norm([_real(m.grad) for m in self.moved], torch.inf)
-        return torch.isfinite(_total(norms))
+        return torch.isfinite(_total(_sum_of(torch.sum, m.grad) for m in self.moved))
 
     def slope(self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0) -> Tensor:
         """Return phi, the objective's gradient times the displacement.
@@ -87,22 +107,28 @@ class Step:
             grad_scale: The factor by which `.grad` differs from the gradient of the loss.
             sign: -1 if the loss is maximised.
         """
-        return sign * _total(_dot(m.grad, m) for m in self.moved) / grad_scale + self._decay_slope()
+        of_loss = _total(m.along(m.grad) for m in self.moved)
+        of_decay = _total(m.decay * m.along(m.before) for m in self.moved if m.decay)
+        return sign * of_loss / grad_scale + of_decay
 
     def slope_along_momentum(self) -> Tensor:
         """Return the slope with the optimizer's momentum in the gradient's place."""
-        return _total(_dot(self._momentum(m.param), m) for m in self.moved)
+        return _total(m.along(self._momentum(m.param)) for m in self.moved)
 
     def penalty(self) -> Tensor:
-        """Return the coupled decay's share of the objective at the present parameters."""
-        return _total(m.decay / 2 * _squared(m.param) for m in self.moved if m.decay)
+        """Return the coupled decay's share of the objective where the step began."""
+        return _total(m.penalty() for m in self.moved if m.decay)
+
+    def penalty_decrease(self) -> Tensor:
+        """Return by how much that share has fallen."""
+        return _total(m.penalty_decrease() for m in self.moved if m.decay)
 
     @torch.no_grad()
     def stretch(self, factor: Tensor) -> None:
         """Take `factor` times the step instead of the step."""
         for m in self.moved:
             by = factor.to(m.param.device, _real(m.param).dtype)
-            m.param.copy_(m.before - by * (m.before - m.param))
+            m.param.sub_(m.before).mul_(by).add_(m.before)
 
     @torch.no_grad()
     def undo(self) -> None:
@@ -112,9 +138,6 @@ class Step:
         if self.state is not None:
             self.optimizer.state.clear()
             self.optimizer.state.update(self.state)
-
-    def _decay_slope(self) -> Tensor:
-        return _total(m.decay * _dot(m.before, m) for m in self.moved if m.decay)
 
     def _momentum(self, param: Tensor) -> Tensor:
         state = self.optimizer.state[param]
@@ -144,15 +167,11 @@ def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> floa
     return float(group["weight_decay"])
 
 
-def _dot(vector: Tensor, moved: Moved) -> Tensor:
-    displacement = moved.before - moved.param.detach()
-    if vector.is_sparse:
-        displacement = displacement[tuple(vector._indices())]
-    return _wide(_at_least_single(_real(vector)) * _at_least_single(_real(displacement)))
-
-
-def _squared(tensor: Tensor) -> Tensor:
-    return _wide(_at_least_single(_real(tensor.detach())).square())
+def _sum_of(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """Sum a function of flat pieces over whole tensors of one shape."""
+    size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
+    pieces = zip(*(torch.split(_real(t).reshape(-1), size) for t in tensors), strict=True)
+    return _total(_wide(function(*map(_at_least_single, piece))) for piece in pieces)
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -164,13 +183,13 @@ def _at_least_single(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _wide(tensor: Tensor) -> Tensor:
+def _wide(scalar: Tensor) -> Tensor:
     # Apple's MPS has no float64.
-    return tensor.sum(dtype=torch.float32 if tensor.device.type == "mps" else torch.float64)
+    return scalar.to(torch.float32 if scalar.device.type == "mps" else torch.float64)
 
 
 def _total(terms: Iterable[Tensor]) -> Tensor:
     terms = list(terms)
     if not terms:
         return torch.zeros((), dtype=torch.float64)
-    return torch.stack([_wide(t).to(terms[0].device) for t in terms]).sum()
+    return torch.stack([term.to(terms[0].device) for term in terms]).sum()

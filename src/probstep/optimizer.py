@@ -150,7 +150,7 @@ class ProbStep(optim.Optimizer):
             value, paired = self._replay(reevaluate)  # line 16
             self._check_loss(value)
             check_same_shape(value, loss)
-            f_after = self._objective(value, step)
+            f_after = self._objective(value, step) - step.penalty_decrease().to(f.device)
         except BaseException:
             step.undo()
             raise
@@ -271,7 +271,7 @@ class ProbStep(optim.Optimizer):
             self._clip, self._registered = 1.0, (None, None)
             self._tape.clear()
         self._remember(steps=self._memory["steps"] + 1)
-        if self._is_due():
+        if closure is None and self._is_due():
             self._tape.mark(self._devices())
         return loss
 
@@ -426,6 +426,7 @@ class ProbStep(optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; it steps at its own `lr` times the common scale."""
+        refuse_mixed_maximize([*self.param_groups, {**self.defaults, **param_group}])
         self.base.add_param_group(param_group)
         if not isinstance(self.base, _Unbound):
             self._bind()

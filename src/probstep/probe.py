@@ -41,13 +41,16 @@ class RandomState:
         self._python = random.getstate()
         self._numpy = _numpy_state()
 
-    def restore(self) -> None:
-        """Put every stream back where it stood."""
+    def restore(self, now: "RandomState | None" = None) -> None:
+        """Put every stream back where it stood; with the state of `now`, only those that have moved."""
         torch.set_rng_state(self._cpu)
         for device, state in self._devices.items():
             torch.get_device_module(device).set_rng_state(state, device)
-        random.setstate(self._python)
-        if self._numpy is not None:
+        if now is None or self._python != now._python:
+            random.setstate(self._python)
+        if self._numpy is not None and (
+            now is None or not _same_numpy_state(self._numpy, now._numpy)
+        ):
             sys.modules["numpy"].random.set_state(self._numpy)
 
     def __eq__(self, other: object) -> bool:
@@ -211,7 +214,8 @@ class Tape:
 
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
-        self._fallback = RandomState(devices)
+        if not self._open and self._position is None:
+            self._fallback = RandomState(devices)
 
     @contextmanager
     def recording(self, opened_by: str, devices: Iterable[torch.device] = ()) -> Iterator[None]:
@@ -230,7 +234,8 @@ class Tape:
                     yield
             finally:
                 self._open = False
-            taken.end = RandomState(devices)
+            if opened_by != "closure":  # a closure ends where the step finds it
+                taken.end = RandomState(devices)
 
     def open(self, opened_by: str, devices: Iterable[torch.device] = ()) -> Pass:
         """Record that a pass begins, by one who will not see its end."""
@@ -271,8 +276,9 @@ class Tape:
             held.see_again(taken.buffers for taken in self._passes)
         torch.clear_autocast_cache()  # inside autocast it would still hold the weights before the step
         self._position = 0
+        now = None
         try:
-            start.restore()
+            start.restore(entry)
             if self._passes:
                 first.buffers.restore()
             with watching(held, self._model):
@@ -283,7 +289,7 @@ class Tape:
             self._position = None
             torch.clear_autocast_cache()
             held.restore()
-            entry.restore()
+            entry.restore(now)
 
 
 class ForwardHook:

@@ -1,0 +1,49 @@
+# Everything from a bare clone: `make demo` and `make test` create .venv and install pinned versions.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --constraint constraints.txt
+export OMP_NUM_THREADS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: .venv/demo.done  ## train on scikit-learn's digits from six initial rates, fixed against adapted
+	$(BIN)/python examples/02_six_rates.py demo/six_rates.png
+
+test: .venv/test.done lint  ## check style, types and layers, then run all tests
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: .venv/test.done  ## check style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: .venv/docs.done  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+clean:  ## remove the environment and everything that was built
+	rm -rf .venv site demo runs build dist
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "probstep needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) install --upgrade 'pip>=25.1'
+
+.venv/demo.done: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[bench]'
+	touch $@
+
+.venv/test.done: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[bench,ray,lightning,transformers,accelerate,tensorboard,peers]' --group dev
+	touch $@
+
+.venv/docs.done: .venv/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[bench,docs]'
+	touch $@

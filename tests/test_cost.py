@@ -1,0 +1,153 @@
+"""What a step costs: no host read without a probe, few with one, nothing kept of the model's size."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import probstep
+from probstep import PaperRule, ProbStep
+
+from .cases import batches, loss_of, plain_network, step_with_closure
+
+
+class CountReads(TorchDispatchMode):
+    """Counts what would make the host wait for an accelerator."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default):
+            # Comparing two random states reads host memory only: generators keep them there.
+            self.reads += args[0].dtype != torch.uint8
+        return function(*args, **(kwargs or {}))
+
+
+SETTINGS = {
+    "plain": {},
+    "bound": {"lower_bound": 0.0},
+    "interpolation": {"lower_bound": probstep.Interpolation()},
+    "noise": {"noise": lambda f: 0.05 * f},
+    "sample noise": {"noise": probstep.SampleNoise()},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_an_unprobed_step_reads_nothing_from_the_device(setting, monkeypatch):
+    model = plain_network()
+    base = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    opt = ProbStep(base, PaperRule(), probe=probstep.Every(100), **SETTINGS[setting])
+    reduction = "none" if setting == "sample noise" else "mean"
+    first, second = batches(2)
+
+    def loss(batch):
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction=reduction)
+
+    opt.step(lambda: loss(first))
+    monkeypatch.setattr(torch.Tensor, "tolist", pytest.fail)
+    with CountReads() as count:
+        opt.step(lambda: loss(second))
+    assert count.reads == 0
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_probed_step_reads_twice_once_before_the_step_and_once_after(setting, monkeypatch):
+    model = plain_network()
+    base = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    opt = ProbStep(base, PaperRule(), **SETTINGS[setting])
+    reduction = "none" if setting == "sample noise" else "mean"
+    (batch,) = batches(1)
+    transfers = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda t: transfers.append(t.shape) or tolist(t))
+    with CountReads() as count:
+        opt.step(
+            lambda: nn.functional.cross_entropy(model(batch[0]), batch[1], reduction=reduction)
+        )
+    assert count.reads == 0
+    assert len(transfers) == 2
+
+
+def tensors_alive():
+    gc.collect()
+    return sum(t.numel() for t in gc.get_objects() if issubclass(type(t), torch.Tensor))
+
+
+def test_nothing_of_the_models_size_is_kept_between_steps():
+    model = nn.Linear(300, 300)
+    x = torch.randn(2, 300)
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule(), lower_bound=0.0)
+    opt.step(lambda: model(x).square().mean())
+    before = tensors_alive()
+    opt.step(lambda: model(x).square().mean())
+    assert tensors_alive() - before < 5000
+
+
+def test_probing_every_kth_step_calls_the_closure_once_more_every_kth_step():
+    model = plain_network()
+    opt = ProbStep(
+        torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule(), probe=probstep.Every(4)
+    )
+    calls = []
+    for batch in batches(8):
+        opt.step(lambda batch=batch: calls.append(1) or loss_of(model, batch))
+    assert len(calls) == 8 + 2
+    assert opt.metrics()["probe_forwards"] == 2
+
+
+def test_doubling_epochs_probe_epochs_one_two_four_and_eight():
+    schedule = probstep.DoublingEpochs(steps_per_epoch=10)
+    probed = {step // 10 + 1 for step in range(100) if schedule.is_due(step)}
+    assert probed == {1, 2, 4, 8}
+    assert all(schedule.is_due(step) for step in range(30, 40))
+
+
+@pytest.mark.parametrize("compiled", ["model", "module.compile", "base step"])
+def test_compiled_models_and_steps_train_as_eager_ones(compiled):
+    losses = []
+    for compile_it in (False, True):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = plain_network()
+        base = torch.optim.SGD(model.parameters(), lr=torch.tensor(1e-2))
+        if compile_it and compiled == "base step":
+            base.step = torch.compile(base.step, backend="eager")
+        if compile_it and compiled == "module.compile":
+            model.compile(backend="eager")
+        used = (
+            torch.compile(model, backend="eager") if compile_it and compiled == "model" else model
+        )
+        opt = ProbStep(base, PaperRule(), model=used)
+        losses.append([step_with_closure(opt, used, batch).item() for batch in batches(4)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert opt.scale > 1
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_that_was_not_passed_is_named(in_place):
+    model = plain_network()
+    if in_place:
+        model.compile(backend="eager")
+    used = model if in_place else torch.compile(model, backend="eager")
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+    with pytest.raises(RuntimeError, match="model=model"):
+        step_with_closure(opt, used, batches(1)[0])
+
+
+def test_a_compiled_model_with_dropout_is_replayed_without_recompiling():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    used = torch.compile(model, backend="eager")
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-30), PaperRule(), model=used)
+    data = batches(6)
+    for batch in data[:2]:
+        step_with_closure(opt, used, batch)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for batch in data[2:]:
+            step_with_closure(opt, used, batch)
+            assert opt.last_probe.loss == opt.last_probe.loss_after

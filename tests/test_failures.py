@@ -1,0 +1,263 @@
+"""What goes wrong is said clearly and undone: wrong input, raising closures, infinite values."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import probstep
+from probstep import PaperRule, ProbStep
+
+from .cases import batches, loss_of, network, plain_network
+
+
+class Oops(Exception):
+    pass
+
+
+def snapshot(model, opt):
+    return {
+        "parameters": [p.detach().clone() for p in model.parameters()],
+        "buffers": [b.clone() for b in model.buffers()],
+        "rng": torch.get_rng_state(),
+        "rates": [group["lr"] for group in opt.param_groups],
+        "moments": {k: v.clone() for s in opt.state.values() for k, v in s.items()},
+        "memory": opt.metrics(),
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+class Failing:
+    """A closure that raises at its n-th call."""
+
+    def __init__(self, model, batch, at, backward):
+        self.model, self.batch, self.at, self.backward = model, batch, at, backward
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        if self.calls == self.at:
+            torch.rand(3)
+            raise Oops
+        loss = loss_of(self.model, self.batch)
+        if self.backward:
+            loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_closure_that_raises_in_the_first_pass_changes_nothing_but_the_random_stream(backward):
+    model = network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    before = snapshot(model, opt)
+    with pytest.raises(Oops):
+        opt.step(Failing(model, batches(1)[0], at=1, backward=backward))
+    after = snapshot(model, opt)
+    torch.set_rng_state(before.pop("rng"))
+    torch.rand(3)
+    same(after.pop("rng"), torch.get_rng_state())
+    same(after, before)
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_closure_that_raises_in_the_probe_takes_the_step_back(backward):
+    model = network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=0.1), PaperRule(), lower_bound=0.0)
+    before = snapshot(model, opt)
+    closure = Failing(model, batches(1)[0], at=2, backward=backward)
+    with pytest.raises(Oops):
+        opt.step(closure)
+    after = snapshot(model, opt)
+    assert after["memory"]["probe_forwards"] == 1
+    for name in ("parameters", "rates", "moments", "grad mode"):
+        same(after[name], before[name])
+    assert all(p.grad is not None for p in model.parameters())
+    assert all(p.requires_grad for p in model.parameters())
+    # Buffers and random numbers are as the first pass left them.
+    torch.set_rng_state(before["rng"])
+    twin = network()
+    twin.load_state_dict(model.state_dict())
+    for b, old in zip(twin.buffers(), before["buffers"], strict=True):
+        b.copy_(old)
+    torch.set_rng_state(before["rng"])
+    loss_of(twin, batches(1)[0])
+    same(after["buffers"], [b.clone() for b in twin.buffers()])
+    same(after["rng"], torch.get_rng_state())
+    closure.at = 0
+    opt.step(closure)  # and life goes on
+
+
+def test_a_later_probe_that_raises_still_takes_the_parameters_back():
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=0.1), PaperRule())
+    closure = Failing(model, batches(1)[0], at=4, backward=False)
+    opt.step(closure)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(Oops):
+        opt.step(closure)
+    same([p.detach() for p in model.parameters()], before)
+    assert opt.param_groups[0]["lr"] == 0.1
+
+
+def test_an_inner_optimizer_that_raises_gives_the_rates_back():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    opt.step(lambda: (a**2 * 1e-3).sum())
+    assert opt.scale == 1.2
+    opt.base.step = Failing(None, None, at=1, backward=False)
+    with pytest.raises(Oops):
+        opt.step(lambda: (a**2).sum())
+    assert opt.param_groups[0]["lr"] == 0.1
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_after_the_step_halves_the_scale_and_is_reported(bad):
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.5), PaperRule())
+    values = [1.0, bad]
+    with pytest.warns(RuntimeWarning, match="not finite after a step"):
+        opt.step(lambda: (a * values.pop(0)).sum())
+    assert opt.scale == 0.5
+    assert opt.last_probe.decision == "down"
+    assert not math.isfinite(opt.last_probe.loss_after)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_gradients_that_are_not_finite_skip_a_probed_step_with_a_warning(bad):
+    a = nn.Parameter(torch.ones(2))
+    opt = ProbStep(torch.optim.Adam([a], lr=0.5), PaperRule())
+    opt.step(lambda: (a**2).sum())
+    before, steps = a.detach().clone(), opt.state[a]["step"].item()
+    with pytest.warns(RuntimeWarning, match="gradients were not finite"):
+        opt.step(lambda: (a * torch.tensor([bad, 1.0])).sum())
+    same(a.detach(), before)
+    assert opt.state[a]["step"].item() == steps
+    assert opt.last_probe.decision == "skipped"
+
+
+@pytest.mark.parametrize("offset", [-5.0, 0.0, 5.0])
+def test_the_ratio_does_not_depend_on_the_zero_of_the_loss(offset):
+    a = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    opt.step(lambda: (a**2).sum() + offset)
+    assert opt.last_probe.ratio == pytest.approx(1.8)
+
+
+def test_a_loss_of_exactly_zero_is_no_obstacle():
+    a = nn.Parameter(torch.zeros(2))
+    for bound in (None, 0.0):
+        opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), lower_bound=bound)
+        opt.step(lambda: (a**2).sum())
+        assert opt.last_probe.decision == "uninformative"
+        same(a.detach(), torch.zeros(2))
+
+
+def sgd(**settings):
+    return torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1, **settings)
+
+
+WRONG_INPUT = {
+    "a class": (lambda: ProbStep(torch.optim.SGD), TypeError, "not a class"),
+    "no optimizer": (lambda: ProbStep("sgd"), TypeError, "takes a torch.optim.Optimizer"),
+    "twice": (lambda: ProbStep(ProbStep(sgd())), TypeError, "adapted already"),
+    "lbfgs": (
+        lambda: ProbStep(torch.optim.LBFGS([nn.Parameter(torch.ones(1))])),
+        TypeError,
+        "LBFGS searches along its own line",
+    ),
+    "a negative variance": (lambda: ProbStep(sgd(), noise=-1.0), ValueError, "at least 0"),
+    "an infinite bound": (lambda: ProbStep(sgd(), lower_bound=-math.inf), ValueError, "finite"),
+    "every zeroth": (lambda: probstep.Every(0), ValueError, "at least 1"),
+    "half a step": (lambda: probstep.Every(0.5), ValueError, "whole number"),
+    "no epoch": (lambda: probstep.DoublingEpochs(0), ValueError, "at least 1"),
+    "a fraction of 2": (lambda: probstep.RunningMinimum(fraction=2), ValueError, "between 0 and 1"),
+    "instant forgetting": (lambda: probstep.RunningMinimum(forget=0), ValueError, "positive"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_INPUT)
+def test_wrong_input_is_refused_with_a_reason(what):
+    make, error, message = WRONG_INPUT[what]
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_groups_that_disagree_on_maximize_are_refused_at_once_and_when_added():
+    a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    mixed = torch.optim.SGD([{"params": [a], "maximize": True}, {"params": [b]}], lr=0.1)
+    with pytest.raises(ValueError, match="maximize"):
+        ProbStep(mixed)
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1))
+    with pytest.raises(ValueError, match="maximize"):
+        opt.add_param_group({"params": [b], "maximize": True})
+    assert len(opt.param_groups) == 1
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Rprop, torch.optim.ASGD])
+def test_optimizers_that_hardly_use_their_rate_are_wrapped_with_a_warning(kind):
+    with pytest.warns(RuntimeWarning, match=kind.__name__):
+        ProbStep(kind([nn.Parameter(torch.ones(1))], lr=0.1))
+
+
+RETURNS = {
+    "a float": (lambda loss: loss.item(), TypeError, "without .item"),
+    "nothing": (lambda loss: None, TypeError, "NoneType"),
+    "an integer": (lambda loss: loss.long(), TypeError, "floating-point"),
+    "a vector": (lambda loss: loss.expand(3), ValueError, "SampleNoise"),
+}
+
+
+@pytest.mark.parametrize("what", RETURNS)
+def test_a_closure_that_returns_no_loss_is_refused_and_nothing_changes(what):
+    convert, error, message = RETURNS[what]
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    before = snapshot(model, opt)
+    with pytest.raises(error, match=message):
+        opt.step(lambda: convert(loss_of(model, batches(1)[0])))
+    same(snapshot(model, opt), before)
+
+
+@pytest.mark.parametrize("what", RETURNS)
+def test_a_probe_that_returns_something_else_is_refused_and_nothing_changes(what):
+    convert, error, _ = RETURNS[what]
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    before = snapshot(model, opt)
+    loss = loss_of(model, batches(1)[0])
+    loss.backward()
+    with pytest.raises(error):
+        opt.step(loss=loss, reevaluate=lambda: convert(loss_of(model, batches(1)[0])))
+    after = snapshot(model, opt)
+    for name in ("parameters", "rates", "moments"):
+        same(after[name], before[name])
+    assert opt.scale == 1.0
+
+
+def test_sample_noise_refuses_a_mean_and_a_probe_of_another_batch():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), noise=probstep.SampleNoise())
+    with pytest.raises(ValueError, match='reduction="none"'):
+        opt.step(lambda: (a**2).sum())
+    sizes = [4, 3]
+    with pytest.raises(ValueError, match="same loss of the same batch"):
+        opt.step(lambda: a.expand(sizes.pop(0)) ** 2)
+    assert a.item() == 1.0
+
+
+def test_sample_noise_is_the_variance_of_the_mean():
+    x = torch.tensor([1.0, 2.0, 3.0, 6.0])
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), noise=probstep.SampleNoise())
+    opt.step(lambda: (a * x) ** 2)
+    losses = x**2
+    slope = 0.1 * (2 * losses.mean()) ** 2
+    noise = losses.var() / 4
+    expected = 1 - slope / (slope + noise) * 0.1 * 2 * losses.mean()
+    assert a.item() == pytest.approx(expected.item(), rel=1e-5)

@@ -1,0 +1,248 @@
+"""A probe leaves no trace: with a rule that never moves the scale, training is the bare optimizer's."""
+
+import contextlib
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+
+import probstep
+
+from .cases import FORMS, FROZEN, OPTIMIZERS, batches, loss_of, network, train_bare
+
+VOTES = ("up", "keep", "down")  # of probes that saw the same function as the first pass
+
+
+def everything(model, optimizer):
+    """All that training can change, bit for bit."""
+    return {
+        "parameters": [p.detach().clone() for p in model.parameters()],
+        "gradients": [p.grad.clone() for p in model.parameters()],
+        "buffers": [b.clone() for b in model.buffers()],
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state()[1].tolist(),  # noqa: NPY002
+        "rates": [float(group["lr"]) for group in optimizer.param_groups],
+        "moments": [
+            value.clone()
+            for p in model.parameters()
+            for value in optimizer.state[p].values()
+            if isinstance(value, torch.Tensor)
+        ],
+    }
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def adapted(case, net, **settings):
+    with warnings.catch_warnings() if case.warns else contextlib.nullcontext():
+        if case.warns:
+            warnings.simplefilter("ignore")
+        return probstep.ProbStep(case.make(net.parameters()), FROZEN, **settings)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_training_is_bit_for_bit_the_bare_optimizers(name):
+    data = batches(6)
+    torch.manual_seed(3)
+    bare_model = network()
+    bare = OPTIMIZERS[name].make(bare_model.parameters())
+    losses = train_bare(bare_model, bare, data)
+    expected = everything(bare_model, bare)
+
+    torch.manual_seed(3)
+    model = network()
+    opt = adapted(OPTIMIZERS[name], model)
+    assert [FORMS["closure"](opt, model, batch) for batch in data] == losses
+    same(everything(model, opt), expected)
+    assert opt.last_probe is not None
+    assert "probes/unpaired" not in opt.metrics()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("with_model", [False, True])
+def test_training_is_the_bare_optimizers_however_the_loss_arrives(form, with_model):
+    data = batches(6)
+    torch.manual_seed(3)
+    bare_model = network()
+    bare = OPTIMIZERS["adam"].make(bare_model.parameters())
+    losses = train_bare(bare_model, bare, data)
+    expected = everything(bare_model, bare)
+
+    torch.manual_seed(3)
+    model = network()
+    opt = adapted(OPTIMIZERS["adam"], model, model=model if with_model else None)
+    assert [FORMS[form](opt, model, batch) for batch in data] == losses
+    same(everything(model, opt), expected)
+    assert opt.last_probe.decision in VOTES
+
+
+@pytest.mark.parametrize("form", ["closure", "closure with backward", "loss and reevaluate"])
+@pytest.mark.parametrize("with_model", [False, True])
+def test_a_step_of_no_length_is_probed_to_the_first_loss_bit_for_bit(form, with_model):
+    model = network()
+    base = torch.optim.SGD(model.parameters(), lr=1e-30)
+    opt = probstep.ProbStep(base, FROZEN, model=model if with_model else None)
+    for batch in batches(3):
+        loss = FORMS[form](opt, model, batch)
+        assert opt.last_probe.loss == opt.last_probe.loss_after == loss.item()
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(4),
+        nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+        spectral_norm(nn.Linear(4, 4)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_buffers_are_what_one_forward_pass_makes_them(layer):
+    x = torch.randn(5, 4, 4) if isinstance(layer, nn.InstanceNorm1d) else torch.randn(5, 4)
+    opt = probstep.ProbStep(torch.optim.SGD(layer.parameters(), lr=0.1), FROZEN)
+    state = {name: b.clone() for name, b in layer.named_buffers()}
+    layer(x)
+    once = {name: b.clone() for name, b in layer.named_buffers()}
+    for name, b in layer.named_buffers():
+        b.copy_(state[name])
+    opt.step(lambda: layer(x).square().mean())
+    same(dict(layer.named_buffers()), once)
+
+
+def test_a_model_that_draws_from_python_and_numpy_is_replayed_too():
+    w = nn.Parameter(torch.ones(1))
+
+    def closure():
+        return (w * (random.random() + np.random.rand())).sum()  # noqa: NPY002
+
+    opt = probstep.ProbStep(torch.optim.SGD([w], lr=1e-30), FROZEN)
+    opt.step(closure)
+    assert opt.last_probe.loss == opt.last_probe.loss_after
+
+
+def test_a_closure_that_draws_before_it_calls_the_model_is_replayed_from_its_beginning():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    (batch,) = batches(1)
+
+    def closure():
+        return loss_of(model, (batch[0] + torch.rand(6), batch[1]))
+
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-30), FROZEN, model=model)
+    opt.step(closure)
+    assert opt.last_probe.loss == opt.last_probe.loss_after
+    assert opt.last_probe.decision == "uninformative"
+
+
+def dropped(model, batch, opt, *, zero_first=True):
+    if zero_first:
+        opt.zero_grad()
+    loss = loss_of(model, batch)
+    loss.backward()
+    opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    return opt.last_probe.decision
+
+
+def test_without_recording_the_pass_is_taken_to_begin_at_zero_grad_or_at_the_last_steps_end():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), FROZEN)
+    first, second = batches(2)
+    assert dropped(model, first, opt) in VOTES
+    assert dropped(model, second, opt, zero_first=False) in VOTES
+
+
+def test_random_numbers_drawn_in_between_leave_the_probe_unpaired_with_a_remedy():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+    (batch,) = batches(1)
+    opt.zero_grad()
+    torch.rand(1)  # an augmentation, say
+    loss = loss_of(model, batch)
+    loss.backward()
+    before = torch.get_rng_state()
+    with pytest.warns(RuntimeWarning, match="forward_pass"):
+        opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    assert opt.last_probe.decision == "unpaired"
+    assert opt.scale == 1.0
+    same(torch.get_rng_state(), before)
+
+
+def test_a_probe_that_draws_nothing_needs_no_start():
+    model = nn.Linear(6, 3)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), FROZEN)
+    (batch,) = batches(1)
+    opt.zero_grad()
+    torch.rand(1)
+    loss = loss_of(model, batch)
+    loss.backward()
+    torch.rand(1)
+    opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    assert opt.last_probe.decision in VOTES
+
+
+@pytest.mark.parametrize("with_model", [False, True])
+def test_micro_batches_are_replayed_each_from_its_own_beginning(with_model):
+    model = network()
+    opt = probstep.ProbStep(
+        torch.optim.SGD(model.parameters(), lr=1e-30), FROZEN, model=model if with_model else None
+    )
+    parts = batches(3)
+
+    def total():
+        losses = []
+        for part in parts:
+            with contextlib.nullcontext() if with_model else opt.forward_pass():
+                losses.append(loss_of(model, part))
+        return sum(losses) / len(losses)
+
+    opt.zero_grad()
+    loss = torch.zeros(())
+    for part in parts:
+        torch.rand(1)  # the data loader shuffles, augments, ...
+        with contextlib.nullcontext() if with_model else opt.forward_pass():
+            share = loss_of(model, part) / len(parts)
+        share.backward()
+        loss += share.detach()
+    opt.step(loss=loss, reevaluate=total)
+    assert opt.last_probe.loss_after == pytest.approx(opt.last_probe.loss, rel=1e-6)
+    assert opt.last_probe.decision != "unpaired"
+
+
+def test_evaluating_the_model_between_steps_does_not_disturb_the_record():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), FROZEN, model=model)
+    (batch,) = batches(1)
+    model.eval()
+    model(batch[0])
+    model.train()
+    torch.rand(3)
+    assert dropped(model, batch, opt) in VOTES
+
+
+def test_gradients_that_the_user_reads_after_the_step_are_those_of_the_batch():
+    model = network()
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), FROZEN)
+    (batch,) = batches(1)
+
+    def closure():
+        for p in model.parameters():  # a closure that zeroes in place must not zero what we keep
+            if p.grad is not None:
+                p.grad.zero_()
+        return loss_of(model, batch)
+
+    opt.step(closure)
+    assert all(p.grad.abs().sum() > 0 for name, p in model.named_parameters() if "4" in name)
+
+
+def test_inside_autocast_the_probe_sees_the_new_weights():
+    model = nn.Linear(64, 64)
+    x = torch.randn(32, 64)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1.0), FROZEN)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        opt.step(lambda: model(x).float().square().mean())
+    assert opt.last_probe.loss_after != opt.last_probe.loss

@@ -1,0 +1,474 @@
+"""ProbStep is a torch optimizer: groups, hooks, schedulers, every kind of parameter and gradient."""
+
+import contextlib
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from probstep import PaperRule, ProbStep
+
+from .cases import (
+    FROZEN,
+    OPTIMIZERS,
+    batches,
+    loss_of,
+    plain_network,
+    step_with_closure,
+    train_bare,
+)
+
+SCHEDULERS = {
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda k: 0.9**k),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda k: 0.9),
+    "StepLR": lambda o: lr_scheduler.StepLR(o, 2, 0.5),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [2, 3], 0.5),
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o, 0.3, 3),
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o, 0.3, total_iters=4),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 10),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 1e-3, 1e-1, 3, cycle_momentum=False),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.1, total_steps=20),
+    "ChainedScheduler": lambda o: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(o, 0.3, 3), lr_scheduler.ExponentialLR(o, 0.9)]
+    ),
+    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.ConstantLR(o, 0.3, 3), lr_scheduler.ExponentialLR(o, 0.9)], [3]
+    ),
+    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0),
+}
+
+
+def rates_of(opt, make_scheduler, steps=8):
+    """The `lr` that a scheduler writes over a few steps."""
+    model = plain_network()
+    base = opt(model.parameters())
+    scheduler = make_scheduler(base)
+    seen = []
+    for batch in batches(steps):
+        if isinstance(base, ProbStep):
+            step_with_closure(base, model, batch)
+        else:
+            train_bare(model, base, [batch])
+        plateau = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
+        scheduler.step(1.0) if plateau else scheduler.step()
+        seen.append(float(base.param_groups[0]["lr"]))
+    return seen, base
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_a_scheduler_composes_exactly_and_the_scale_survives(name, as_tensor):
+    def bare(params):
+        return torch.optim.SGD(params, lr=torch.tensor(1e-3) if as_tensor else 1e-3, momentum=0.5)
+
+    expected, _ = rates_of(bare, SCHEDULERS[name])
+    seen, opt = rates_of(lambda params: ProbStep(bare(params), PaperRule()), SCHEDULERS[name])
+    assert seen == expected
+    assert opt.scale > 1
+    assert opt.effective_lr == [seen[-1] * opt.scale]
+
+
+def test_a_scheduler_that_was_made_for_the_inner_optimizer_goes_on_working():
+    model = plain_network()
+    base = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = lr_scheduler.StepLR(base, 1, 0.5)
+    opt = ProbStep(base, FROZEN)
+    step_with_closure(opt, model, batches(1)[0])
+    scheduler.step()
+    assert opt.effective_lr == [0.05]
+
+
+def test_a_tensor_lr_is_scaled_in_place_even_when_groups_share_it():
+    lr = torch.tensor(0.5)
+    a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([{"params": [a]}, {"params": [b]}], lr=lr), PaperRule())
+    opt.step(lambda: (a * b * 1e-3).sum())
+    opt.step(lambda: (a * b * 1e-3).sum())
+    assert opt.param_groups[0]["lr"] is lr
+    assert lr.item() == 0.5
+    assert a.item() == b.item()
+    assert opt.effective_lr == [0.5 * opt.scale] * 2
+
+
+def test_groups_keep_the_ratios_of_their_rates():
+    a, b = (nn.Parameter(torch.ones(2)) for _ in "ab")
+    base = torch.optim.SGD([{"params": [a], "lr": 1e-3}, {"params": [b], "lr": 1e-2}])
+    opt = ProbStep(base, PaperRule())
+    for _ in range(3):
+        opt.step(lambda: (a.sum() + b.sum()) ** 2)
+    assert opt.effective_lr == pytest.approx([1e-3 * 1.2**3, 1e-2 * 1.2**3])
+    assert (1 - b).sum().item() == pytest.approx(10 * (1 - a).sum().item(), rel=1e-4)
+
+
+def test_a_group_added_later_joins_the_scale():
+    a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=1e-3), PaperRule())
+    opt.step(lambda: (a**2).sum())
+    opt.add_param_group({"params": [b], "lr": 1e-2})
+    assert opt.effective_lr == pytest.approx([1.2e-3, 1.2e-2])
+    opt.step(lambda: (a**2 + b**2).sum())
+    assert b.item() < 1
+
+
+def test_an_empty_group_and_frozen_and_unused_parameters_are_no_obstacle():
+    a, unused = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+    nothing = nn.Parameter(torch.ones(0))
+    base = torch.optim.Adam([{"params": [a, unused, frozen, nothing]}, {"params": []}], lr=1e-3)
+    opt = ProbStep(base, PaperRule())
+    opt.step(lambda: (a * frozen).sum() + nothing.sum())
+    assert a.item() < 1 == unused.item() == frozen.item()
+    assert opt.last_probe.decision == "up"
+
+
+def test_a_step_without_any_gradient_is_no_obstacle():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    loss = torch.ones((), requires_grad=True) * 1.0
+    opt.step(loss=loss, reevaluate=lambda: loss)
+    assert opt.scale == 1.0
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.SparseAdam])
+def test_sparse_gradients_have_the_slope_of_their_dense_twins(kind):
+    slopes = []
+    for sparse in (True, False):
+        torch.manual_seed(0)
+        table = nn.Embedding(10, 4, sparse=sparse)
+        base = kind(table.parameters(), lr=0.1) if sparse else None
+        if base is None:
+            base = torch.optim.SGD if kind is torch.optim.SGD else torch.optim.Adam
+            base = base(table.parameters(), lr=0.1)
+        opt = ProbStep(base, PaperRule())
+        opt.step(lambda table=table: table(torch.tensor([1, 3, 3])).square().sum())
+        slopes.append(opt.last_probe.slope)
+    assert slopes[0] == pytest.approx(slopes[1])
+
+
+def test_complex_parameters_have_the_slope_of_their_real_and_imaginary_parts():
+    z = nn.Parameter(torch.tensor([1 + 2j, -1 + 0.5j]))
+    w = nn.Parameter(torch.view_as_real(z.detach()).clone())
+    probes = []
+    for p, f in ((z, lambda: z.abs().pow(2).sum()), (w, lambda: w.pow(2).sum())):
+        opt = ProbStep(torch.optim.SGD([p], lr=0.1, weight_decay=0.1), PaperRule())
+        opt.step(f)
+        probes.append(opt.last_probe)
+    assert probes[0].slope == pytest.approx(probes[1].slope)
+    assert probes[0].ratio == pytest.approx(probes[1].ratio)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_parameters_of_any_precision_are_adapted_and_keep_it(dtype):
+    model = nn.Linear(6, 3).to(dtype)
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-2), PaperRule())
+    for x, y in batches(4, dtype):
+        opt.step(lambda x=x, y=y: nn.functional.cross_entropy(model(x).float(), y))
+    assert all(p.dtype == dtype for p in model.parameters())
+    assert opt.scale > 1
+
+
+def test_parameters_of_mixed_precision_are_adapted_together():
+    a = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    b = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    opt = ProbStep(torch.optim.SGD([a, b], lr=1e-2), PaperRule(), lower_bound=0.0)
+    opt.step(lambda: (a**2).sum() + (b.double() ** 2).sum())
+    assert (a.dtype, b.dtype) == (torch.float64, torch.bfloat16)
+    assert opt.last_probe.loss_after < opt.last_probe.loss
+
+
+def test_a_half_precision_loss_is_judged_by_its_own_rounding():
+    a = nn.Parameter(torch.ones(2))
+    opt = ProbStep(torch.optim.SGD([a], lr=1e-4), PaperRule())
+    opt.step(lambda: (a**2).sum().bfloat16())
+    assert opt.last_probe.decision == "uninformative"
+
+
+@pytest.mark.parametrize("name", [n for n in OPTIMIZERS if not OPTIMIZERS[n].warns])
+def test_every_optimizer_lowers_the_loss_under_adaptation(name):
+    model = plain_network()
+    opt = ProbStep(OPTIMIZERS[name].make(model.parameters()), PaperRule())
+    (batch,) = batches(1)
+    losses = [step_with_closure(opt, model, batch).item() for _ in range(30)]
+    up = "maximize" in name
+    assert (losses[-1] > losses[0]) if up else (losses[-1] < losses[0])
+
+
+def test_muon_is_adapted_too():
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.Tanh(), nn.Linear(8, 3, bias=False))
+    opt = ProbStep(torch.optim.Muon(model.parameters(), lr=1e-3), PaperRule())
+    (batch,) = batches(1)
+    losses = [step_with_closure(opt, model, batch).item() for _ in range(20)]
+    assert losses[-1] < losses[0]
+    assert opt.scale > 1
+
+
+class Consuming(torch.optim.SGD):
+    """Changes the gradients behind autograd's back and then drops them, as some optimizers do."""
+
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.grad.data.mul_(0.5)
+            p.data.add_(p.grad, alpha=-2 * self.param_groups[0]["lr"])
+            p.grad = None
+
+
+def test_an_optimizer_that_changes_and_drops_its_gradients_is_measured_rightly():
+    probes = []
+    for kind in (Consuming, torch.optim.SGD):
+        a = nn.Parameter(torch.tensor([1.0, 2.0]))
+        opt = ProbStep(kind([a], lr=1e-2), PaperRule())
+        opt.step(lambda a=a: (a**2).sum())
+        probes.append(opt.last_probe)
+    assert probes[0] == probes[1]
+
+
+def test_hooks_fire_exactly_once_wherever_they_are_registered():
+    calls = []
+    model = plain_network()
+    base = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = ProbStep(base, PaperRule())
+    handles = [
+        base.register_step_pre_hook(lambda *a: calls.append("base before")),
+        base.register_step_post_hook(lambda *a: calls.append("base after")),
+        opt.register_step_pre_hook(lambda *a: calls.append("before")),
+        opt.register_step_post_hook(lambda *a: calls.append("after")),
+        register_optimizer_step_pre_hook(lambda *a: calls.append("global before")),
+        register_optimizer_step_post_hook(lambda *a: calls.append("global after")),
+    ]
+    step_with_closure(opt, model, batches(1)[0])
+    for handle in handles:
+        handle.remove()
+    assert calls == [
+        "before", "global before", "base before", "base after", "global after", "after",
+    ]  # fmt: skip
+
+
+def test_a_pre_hook_may_replace_the_arguments():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    other = lambda: (3 * a).sum()  # noqa: E731
+    opt.register_step_pre_hook(lambda o, args, kwargs: ((o, other), {}))
+    assert opt.step(lambda: a.sum()).item() == 3.0
+
+
+def test_it_is_an_optimizer_and_schedulers_give_no_warning():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert isinstance(opt, torch.optim.Optimizer)
+    scheduler = lr_scheduler.StepLR(opt, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step_with_closure(opt, model, batches(1)[0])
+        scheduler.step()
+
+
+def test_groups_and_state_can_be_replaced_through_the_wrapper():
+    model = plain_network()
+    base = torch.optim.Adam(model.parameters())
+    opt = ProbStep(base)
+    groups, state = [dict(g) for g in base.param_groups], {"anything": 1}
+    opt.param_groups, opt.state = groups, state
+    assert base.param_groups is groups
+    assert base.state is state
+
+
+def test_an_ema_of_the_weights_follows():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    ema = torch.optim.swa_utils.AveragedModel(model)
+    for batch in batches(3):
+        step_with_closure(opt, model, batch)
+        ema.update_parameters(model)
+    assert torch.isfinite(ema(batches(1)[0][0])).all()
+
+
+CLIP = 0.01
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_slope_does_not_depend_on_clipping(by_hand):
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    (batch,) = batches(1)
+    opt.zero_grad()
+    loss = loss_of(model, batch)
+    loss.backward()
+    if by_hand:
+        norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        settings = {"grad_scale": CLIP / norm}
+    else:
+        norm, settings = opt.clip_grad_norm_(CLIP), {}
+    assert norm > CLIP
+    opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch), **settings)
+    # A tiny step sees no curvature: the ratio is 2, not 2 * norm / CLIP.
+    assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+    assert opt._clip == 1.0  # for this step only
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_closure_may_cover_several_micro_batches(parts):
+    data = batches(parts)
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    opt.step(lambda: sum(loss_of(model, part) for part in data) / parts)
+    assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
+class Overflow(torch.autograd.Function):
+    """The identity, whose gradient overflows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * torch.inf
+
+
+@pytest.mark.parametrize("overflow", [False, True])
+def test_grad_scaler_unscales_and_an_overflow_is_no_step(overflow):
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3), PaperRule())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    (batch,) = batches(1)
+    before = [p.detach().clone() for p in model.parameters()]
+    loss = loss_of(model, batch)
+    scaler.scale(Overflow.apply(loss) if overflow else loss).backward()
+    scaler.step(opt, loss=loss, reevaluate=lambda: loss_of(model, batch))
+    scaler.update()
+    moved = any(not torch.equal(a, p) for a, p in zip(before, model.parameters(), strict=True))
+    assert moved == (not overflow)
+    assert (opt.last_probe is None) == overflow
+    if not overflow:
+        assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
+def test_grad_scaler_takes_a_closure_positionally():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    scaler = torch.amp.GradScaler("cpu")
+    (batch,) = batches(1)
+    scaler.scale(loss_of(model, batch)).backward()
+    scaler.step(opt, lambda: loss_of(model, batch))
+    assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
+def test_with_no_loss_it_is_the_base_at_the_present_scale_and_warns_once():
+    data = batches(4)
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    step_with_closure(opt, model, data[0])
+    with pytest.warns(RuntimeWarning, match="no way to evaluate the loss again") as caught:
+        train_bare(model, opt, data[1:])
+    assert len(caught) == 1
+    assert opt.scale == 1.2
+
+
+def test_a_step_at_rate_zero_needs_no_loss():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.0), PaperRule())
+    a.grad = torch.ones(1)
+    opt.step()
+    assert a.item() == 1.0
+
+
+def test_reevaluate_with_holds_for_the_next_step_only():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    first, second = batches(2)
+    calls = []
+    loss = loss_of(model, first)
+    loss.backward()
+    opt.reevaluate_with(lambda: calls.append(1) or loss_of(model, first), loss)
+    opt.step()
+    assert calls == [1]
+    with pytest.warns(RuntimeWarning, match="no way"):
+        train_bare(model, opt, [second])
+    assert calls == [1]
+
+
+def test_reevaluate_with_without_a_loss_costs_two_forwards():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    (batch,) = batches(1)
+    loss_of(model, batch).backward()
+    opt.reevaluate_with(lambda: loss_of(model, batch))
+    opt.step()
+    assert opt.metrics()["probe_forwards"] == 2
+    assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize(
+    ("through", "backward"),
+    [
+        ("model", True),
+        ("model", False),
+        ("optimizer", True),
+        ("optimizer", False),
+        ("nothing", False),
+    ],
+)
+def test_a_closure_is_understood_whatever_it_does_to_the_gradients(set_to_none, backward, through):
+    (batch,) = batches(1)
+    ends = []
+    for adapt in (False, True):
+        torch.manual_seed(0)
+        model = plain_network()
+        base = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = ProbStep(base, FROZEN) if adapt else base
+        owner = {"model": model, "optimizer": base, "nothing": None}[through]
+
+        def closure(model=model, owner=owner):
+            if owner is not None:
+                owner.zero_grad(set_to_none=set_to_none)
+            loss = loss_of(model, batch)
+            if backward:
+                loss.backward()
+            return loss
+
+        for _ in range(3):
+            if adapt:
+                opt.step(closure)
+            else:
+                train_bare(model, base, [batch])
+        ends.append([p.detach() for p in model.parameters()])
+    torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
+
+
+def test_maximize_works_on_the_negated_loss_with_an_upper_bound():
+    probes = []
+    for sign in (1.0, -1.0):
+        a = nn.Parameter(torch.tensor([2.0]))
+        base = torch.optim.SGD([a], lr=0.1, maximize=sign < 0)
+        opt = ProbStep(base, PaperRule(), lower_bound=sign * 1.0)
+        opt.step(lambda a=a, sign=sign: sign * ((a**2).sum() + 1))
+        probes.append((opt.last_probe, a.item()))
+    assert probes[0] == probes[1]
+
+
+def test_only_the_inner_optimizers_own_state_is_in_its_state():
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    step_with_closure(opt, model, batches(1)[0])
+    assert all(set(state) == {"step", "exp_avg", "exp_avg_sq"} for state in opt.base.state.values())
+
+
+def test_the_public_names_read_well():
+    opt = ProbStep(torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5), FROZEN)
+    assert opt.last_probe is None
+    assert "SGD" in repr(opt)
+    assert "scale=1" in repr(opt)
+    with contextlib.suppress(AttributeError):
+        opt.scale = 2.0
+    assert opt.scale == 1.0
