@@ -59,7 +59,7 @@ def test_vsgd_only_observes_in_its_first_steps() -> None:
 
 def test_esgd_divides_by_the_root_mean_square_of_random_hessian_products() -> None:
     params = parameters()
-    optimizer = ESGD(params, lr=0.1, every=2, seed=7)
+    optimizer = ESGD(params, lr=0.1, damping=1e-4, every=2, seed=7)
     w, sums = list(START), [0.0, 0.0]
     seeds = {0: (7, 8), 2: (9, 10)}  # in steps 1 and 3
     for step in range(3):

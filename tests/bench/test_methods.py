@@ -7,6 +7,7 @@ import math
 import runpy
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,13 +53,17 @@ MODULES = {  # what is imported of a package
 }
 
 
-@pytest.fixture(params=DISTINCT)
-def method(request: pytest.FixtureRequest) -> Method:
-    row = METHODS[request.param]
+def usable(name: str) -> Method:
+    row = METHODS[name]
     if row.package is not None:
         reason = f'{row.package} is not installed: pip install "probstep[peers]"'
         pytest.importorskip(MODULES[row.package], reason=reason)
     return row
+
+
+@pytest.fixture(params=DISTINCT)
+def method(request: pytest.FixtureRequest) -> Method:
+    return usable(request.param)
 
 
 def train(
@@ -87,14 +92,14 @@ def test_a_method_lowers_the_loss(method: Method, toy: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in METHODS if "slow_start" in METHODS[n].limits])
 def test_a_method_said_to_start_slowly_does(name: str) -> None:
-    assert min(relative_decrease(METHODS[name], toy, None) for toy in TOYS) < 0.01
+    assert min(relative_decrease(usable(name), toy, None) for toy in TOYS) < 0.01
 
 
 @pytest.mark.parametrize("name", [n for n in METHODS if "unstable" in METHODS[n].limits])
 def test_a_method_said_to_be_unstable_is(name: str) -> None:
     task = toy_task(TOYS["convex"])
     before = task.total_loss()
-    losses = train(METHODS[name], task, prepare(METHODS[name], task), STEPS)
+    losses = train(usable(name), task, prepare(METHODS[name], task), STEPS)
     assert max(losses[STEPS // 2 :]) > 2 * before
 
 
@@ -261,6 +266,13 @@ def test_every_row_is_complete() -> None:
         assert (row.rate is None) == (row.default_rate is None)
         assert row.limits <= LIMITS.keys()
         assert row.schedule == "constant" or row.schedule in SCHEDULES
+
+
+def test_the_documentation_names_every_method() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert [name for name in DISTINCT if f"`{name.removesuffix('_noise')}`" not in page] == []
+    assert [name for name in SCHEDULES if f"`{name}`" not in page] == []
+    assert [name for name in LIMITS if f"`{name}`" not in page] == []
 
 
 def test_fixed_rates_come_with_every_schedule() -> None:

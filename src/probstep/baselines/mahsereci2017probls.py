@@ -111,7 +111,7 @@ class ProbLS(Optimizer):
         max_explorations: int = 6,
         max_change: float = 10.0,
         push: float = 1.0,
-        chunk: int = 32,
+        chunk: int = 8,
     ) -> None:
         check_positive(lr=lr, c1=c1, threshold=threshold, max_points=max_points, chunk=chunk)
         super().__init__(
@@ -146,16 +146,17 @@ class ProbLS(Optimizer):
         if line["times"]:
             time = self._next_time(line, settings)
             self._move(line["step_size"] * time)
-            loss = self._evaluate(closure, line)
-            self._observe(line, time)
+            losses = self._evaluate(closure)
+            self._observe(line, time, losses)
             if self._is_accepted(line, settings):
-                self._accept(line, settings)
+                self._choose_step_size(line, settings)
+                self._begin(line, losses)
         else:
-            loss = self._evaluate(closure, line)
-            self._begin(line)
+            losses = self._evaluate(closure)
+            self._begin(line, losses)
         for group in self.param_groups:
             group["line"] = line
-        return loss
+        return losses.detach().mean()
 
     def eval(self) -> None:
         """Put the parameters at the last accepted point."""
@@ -188,9 +189,9 @@ class ProbLS(Optimizer):
         line["explorations"] += best == beyond
         return best
 
-    def _observe(self, line: dict[str, Any], time: float) -> None:
+    def _observe(self, line: dict[str, Any], time: float, losses: Tensor) -> None:
         """Add the point just evaluated to the observations."""
-        loss, slope = line["loss"], self._slope()
+        loss, slope = losses.detach().mean().item(), self._slope()
         line["is_finite"] = math.isfinite(loss) and math.isfinite(slope)
         loss, slope = (loss, slope) if line["is_finite"] else NOT_FINITE
         line["times"].append(time)
@@ -204,8 +205,9 @@ class ProbLS(Optimizer):
         probability = _probability(_surrogate(line), line["times"][-1], settings)
         return bool(probability >= settings["threshold"])
 
-    def _accept(self, line: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Make the last point the origin of a new line and choose its step size."""
+    @staticmethod
+    def _choose_step_size(line: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Choose the step size of the line that begins at the last point."""
         time, most = line["times"][-1], settings["max_change"]
         if not line["is_abort"] and 1 / most < time < most:
             accepted = line["step_size"] * time
@@ -213,40 +215,37 @@ class ProbLS(Optimizer):
             line["step_size"] = settings["push"] * accepted
         else:
             line["step_size"] = line["average"]
-        self._begin(line)
 
     # The line, as parameters.
 
-    def _evaluate(self, closure: Closure | None, line: dict[str, Any]) -> Tensor:
-        """Evaluate loss and gradient here, with their variances."""
+    def _evaluate(self, closure: Closure | None) -> Tensor:
+        """Return the losses here, with their graph, having put the gradient of the mean aside."""
         params = [p for group in self.param_groups for p in group["params"]]
         with torch.enable_grad():
             losses = _checked_losses(closure)
             grads = gradients(losses.mean(), params, retain_graph=True)
-            found = {p: g for p, g in zip(params, grads, strict=True) if g is not None}
-            chunk = self.param_groups[0]["chunk"]
-            loss_variance, variances = sample_variances(losses, found, chunk)
-        for (p, grad), variance in zip(found.items(), variances, strict=True):
-            self.state[p].update(grad=grad, variance=variance)
-            p.grad = grad.clone()
-        line.update(loss=losses.mean().item(), loss_variance=loss_variance)
-        return losses.detach().mean()
+        for p, grad in zip(params, grads, strict=True):
+            p.grad = grad
+            if grad is not None:
+                self.state[p]["grad"] = grad.clone()
+        return losses
 
-    @torch.no_grad()
-    def _begin(self, line: dict[str, Any]) -> None:
-        """Start a line here, down the gradient."""
+    def _begin(self, line: dict[str, Any], losses: Tensor) -> None:
+        """Start a line here, down the gradient, with the noise of the losses just evaluated."""
         for p, state in self._states():
             state.update(origin=p.detach().clone(), direction=-state["grad"])
         slope = self._slope()
         line.update(times=[], values=[], slopes=[], explorations=0, is_abort=False, is_finite=True)
         if not slope:  # a stationary point: the next batch may have a direction
             return
-        states = [state for _, state in self._states()]
-        variance = inner([s["variance"] for s in states], [s["direction"] ** 2 for s in states])
-        loss_unit, slope_unit = abs(slope) * line["step_size"], abs(slope)
-        line.update(origin_loss=line["loss"], loss_unit=loss_unit, slope_unit=slope_unit)
+        found = {p: p.grad for p, _ in self._states() if p.grad is not None}
+        of_loss, variances = sample_variances(losses, found, self.param_groups[0]["chunk"])
+        of_slope = inner(variances, [self.state[p]["direction"] ** 2 for p in found])
+        slope_unit, loss_unit = abs(slope), abs(slope) * line["step_size"]
+        line.update(slope_unit=slope_unit, loss_unit=loss_unit)
         line.update(times=[0.0], values=[0.0], slopes=[slope / slope_unit])
-        line["noise"] = (line["loss_variance"] / loss_unit**2, variance / slope_unit**2)
+        line.update(origin_loss=losses.detach().mean().item())
+        line["noise"] = (of_loss / loss_unit**2, of_slope / slope_unit**2)
 
     def _slope(self) -> float:
         """Return the slope along the line where it was last evaluated."""
