@@ -7,7 +7,7 @@ no memory of the model's size, and fresh memory costs more than the arithmetic.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,22 +41,21 @@ class Moved:
     grad: Tensor
     decay: float
 
-    def along(self, vector: Tensor) -> Tensor:
-        """Return the product of a vector with the displacement, before less after."""
+    def along(self, vector: Tensor) -> Iterator[Tensor]:
+        """Give, in parts, the product of a vector with the displacement, before less after."""
         before, after = self.before, self.param.detach()
         if vector.is_sparse:
             rows = tuple(vector._indices())
             before, after = before[rows], after[rows]
-        return _sum_of(lambda v, b, a: torch.dot(v, b - a), vector, before, after)
+        return (torch.dot(v, b - a) for v, b, a in _pieces(vector, before, after))
 
-    def penalty(self) -> Tensor:
-        """Return the decay's share of the objective before the step."""
-        return self.decay / 2 * _sum_of(torch.dot, self.before, self.before)
+    def squares(self) -> Iterator[Tensor]:
+        """Give, in parts, the squared norm before the step."""
+        return (torch.dot(b, b) for (b,) in _pieces(self.before))
 
-    def penalty_decrease(self) -> Tensor:
-        """Return by how much that share fell: a product, where a difference would cancel."""
-        after = self.param.detach()
-        return self.decay / 2 * _sum_of(lambda b, a: torch.dot(b + a, b - a), self.before, after)
+    def squares_decrease(self) -> Iterator[Tensor]:
+        """Give, in parts, by how much it fell: a product, where a difference would cancel."""
+        return (torch.dot(b + a, b - a) for b, a in _pieces(self.before, self.param.detach()))
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ class Step:
 
     def has_finite_gradients(self) -> Tensor:
         """Say, on the device, whether every gradient is finite."""
-        return torch.isfinite(_total(_sum_of(torch.sum, m.grad) for m in self.moved))
+        sums = [_real(m.grad).sum(dtype=_at_least_single(m.grad.dtype)) for m in self.moved]
+        return torch.isfinite(_total(sums))
 
     def slope(self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0) -> Tensor:
         """Return phi, the objective's gradient times the displacement.
@@ -107,21 +107,25 @@ class Step:
             grad_scale: The factor by which `.grad` differs from the gradient of the loss.
             sign: -1 if the loss is maximised.
         """
-        of_loss = _total(m.along(m.grad) for m in self.moved)
-        of_decay = _total(m.decay * m.along(m.before) for m in self.moved if m.decay)
+        of_loss = _total(part for m in self.moved for part in m.along(m.grad))
+        of_decay = _total(
+            m.decay * part for m in self.moved if m.decay for part in m.along(m.before)
+        )
         return sign * of_loss / grad_scale + of_decay
 
     def slope_along_momentum(self) -> Tensor:
         """Return the slope with the optimizer's momentum in the gradient's place."""
-        return _total(m.along(self._momentum(m.param)) for m in self.moved)
+        return _total(part for m in self.moved for part in m.along(self._momentum(m.param)))
 
     def penalty(self) -> Tensor:
         """Return the coupled decay's share of the objective where the step began."""
-        return _total(m.penalty() for m in self.moved if m.decay)
+        return _total(m.decay / 2 * part for m in self.moved if m.decay for part in m.squares())
 
     def penalty_decrease(self) -> Tensor:
         """Return by how much that share has fallen."""
-        return _total(m.penalty_decrease() for m in self.moved if m.decay)
+        return _total(
+            m.decay / 2 * part for m in self.moved if m.decay for part in m.squares_decrease()
+        )
 
     @torch.no_grad()
     def stretch(self, factor: Tensor) -> None:
@@ -157,7 +161,9 @@ def read(*scalars: Tensor) -> list[float]:
     [1.5, 1.0]
     """
     device = scalars[0].device
-    values: list[float] = torch.stack([_wide(s.detach()).to(device) for s in scalars]).tolist()
+    values: list[float] = torch.stack(
+        [s.detach().to(device, _wide(device)) for s in scalars]
+    ).tolist()
     return values
 
 
@@ -167,11 +173,12 @@ def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> floa
     return float(group["weight_decay"])
 
 
-def _sum_of(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Sum a function of flat pieces over whole tensors of one shape."""
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Cut tensors of one shape into flat pieces of at least single precision."""
     size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
-    pieces = zip(*(torch.split(_real(t).reshape(-1), size) for t in tensors), strict=True)
-    return _total(_wide(function(*map(_at_least_single, piece))) for piece in pieces)
+    flat = [torch.split(_real(tensor).reshape(-1), size) for tensor in tensors]
+    for pieces in zip(*flat, strict=True):
+        yield tuple(piece.to(_at_least_single(piece.dtype)) for piece in pieces)
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -179,17 +186,20 @@ def _real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(values) if values.is_complex() else values
 
 
-def _at_least_single(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
 
 
-def _wide(scalar: Tensor) -> Tensor:
+def _wide(device: torch.device) -> torch.dtype:
     # Apple's MPS has no float64.
-    return scalar.to(torch.float32 if scalar.device.type == "mps" else torch.float64)
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _total(terms: Iterable[Tensor]) -> Tensor:
     terms = list(terms)
     if not terms:
         return torch.zeros((), dtype=torch.float64)
-    return torch.stack([term.to(terms[0].device) for term in terms]).sum()
+    device = terms[0].device
+    if any(term.dtype != terms[0].dtype or term.device != device for term in terms):
+        terms = [term.to(device, _wide(device)) for term in terms]
+    return torch.stack(terms).sum(dtype=_wide(device))
