@@ -36,7 +36,9 @@ def update_average(memory: dict[str, Any], model: nn.Module, gamma: float = GAMM
     share = (gamma + 1) / (gamma + memory["count"])
     for name, tensor in model.state_dict().items():
         if name in average and tensor.is_floating_point():
-            average[name].mul_(1 - share).add_(tensor, alpha=share)
+            # a checkpoint may have been loaded onto another device
+            held = average[name] = average[name].to(tensor.device)
+            held.mul_(1 - share).add_(tensor, alpha=share)
         else:
             average[name] = tensor.clone()
 
