@@ -140,3 +140,12 @@ def test_a_closure_that_returns_a_vector_is_refused() -> None:
     params = parameters()
     with pytest.raises(ValueError, match="Average over the batch"):
         SLS(params).step(lambda: torch.cat(list(params)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"search": "goldstein"}])
+def test_a_rate_of_zero_moves_nothing(settings: dict) -> None:
+    params = parameters()
+    optimizer = SLS(params, **settings)
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step(lambda: torch_loss(params))
+    assert values(params) == list(START)

@@ -185,7 +185,7 @@ class SLS(Optimizer):
         slope = inner([g for _, g in moves], steps)
         first = self.param_groups[0]
         scale = STARTS[first["start"]](first)
-        if slope >= first["lr"] * SMALLEST_GRADIENT**2:
+        if slope > first["lr"] * SMALLEST_GRADIENT**2:  # not at a rate of zero either
             line = Line(batch, [p for p, _ in moves], steps)
             found, scale = SEARCHES[first["search"]](line.loss, loss.item(), slope, scale, first)
             if not found:
