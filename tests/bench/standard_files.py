@@ -35,7 +35,7 @@ def write_idx(folder: Path, train: int = 60, test: int = 10) -> Path:
 
 def cifar_bytes(count: int, labels: str = "labels", classes: int = 10) -> bytes:
     content = {"data": draw((count, 3072)), labels: draw((count,), classes).tolist()}
-    return pickle.dumps(content, protocol=2)
+    return pickle.dumps(content, protocol=3)  # the newest that names modules in plain text
 
 
 def write_cifar10(folder: Path, per_batch: int = 10, test: int = 10) -> Path:

@@ -11,11 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from standard_files import cifar_bytes, tar_bytes
 
 from probstep.bench.data import CATALOG, Files, data_directory, download_files, find_folder
 from probstep.bench.data.__main__ import main
 from probstep.bench.data.catalog import get_files
+
+from .standard_files import cifar_bytes, tar_bytes
 
 CONTENT = os.urandom(300_000)
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -49,7 +50,7 @@ def serve(monkeypatch):
     def start(served: dict[str, bytes]) -> str:
         handler = type("Handler", (Handler,), {"served": served})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_port}/"
 
@@ -152,7 +153,7 @@ def test_a_directory_that_refuses_files_is_named_with_a_remedy(tmp_path, serve, 
 
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     with pytest.raises(
-        OSError, match="Permission denied. Name a writable data directory"
+        OSError, match=r"Permission denied\. Name a writable data directory"
     ) as caught:
         download_files(one_file(serve({"whole": CONTENT}), "whole"), tmp_path)
     assert str(tmp_path) in str(caught.value)

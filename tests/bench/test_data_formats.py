@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.io import savemat
-from standard_files import cifar_bytes, draw, idx_bytes
 
 from probstep.bench.data import read_cifar, read_idx, read_svhn, read_text
+
+from .standard_files import cifar_bytes, draw, idx_bytes
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -80,12 +81,12 @@ DAMAGED = {
     "cifar with images of another size": (
         read_cifar,
         "a",
-        pickle.dumps({"data": draw((2, 5)), "labels": [1, 2]}, protocol=2),
+        pickle.dumps({"data": draw((2, 5)), "labels": [1, 2]}, protocol=3),
     ),
     "cifar with fewer labels": (
         read_cifar,
         "a",
-        pickle.dumps({"data": draw((2, 3072)), "labels": [1]}, protocol=2),
+        pickle.dumps({"data": draw((2, 3072)), "labels": [1]}, protocol=3),
     ),
     "cifar that would run a command": (read_cifar, "a", pickle.dumps(Exploit(), protocol=2)),
     "cifar that asks for a builtin": (read_cifar, "a", b"cbuiltins\neval\n(S'1'\ntR."),

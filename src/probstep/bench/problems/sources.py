@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from probstep.bench.data import find_folder, get_files, read_cifar, read_idx, read_svhn, read_text
 from probstep.bench.data.catalog import find_file
 from probstep.bench.problems.augment import crop, flip, jitter
+from probstep.bench.problems.nets.char_rnn import VOCABULARY
 from probstep.bench.problems.splits import Dataset, Samples, Split, carve_validation, cut_sequences
 
 View = Callable[[Tensor, Generator], Tensor]
@@ -159,6 +160,12 @@ def _load_text(data_dir: Path | str | None) -> Dataset:
 def _read_text_file(path: Path) -> Dataset:
     """The first four fifths of the characters for training, the rest for testing."""
     characters = read_text(path)
+    kinds = int(characters.max()) + 1
+    if kinds > VOCABULARY:
+        raise ValueError(
+            f"{path} holds {kinds} different characters, but the model knows {VOCABULARY}. "
+            "Remove a foreign header or footer, or replace rare characters."
+        )
     boundary = -(-4 * len(characters) // 5)
     train, test = characters[:boundary], characters[boundary:]
     return Dataset(train=Samples(train, train), test=Samples(test, test))
