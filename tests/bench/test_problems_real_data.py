@@ -18,19 +18,17 @@ QUICK = {
     "fmnist_mlp": 60,
     "fmnist_2c2d": 20,
     "cifar10_3c3d": 25,
-    "svhn_3c3d": 25,
     "tolstoi_char_rnn": 25,
 }
 SLOW = {
     "mnist_2c2d": 40,
     "mnist_vae": 60,
     "fmnist_vae": 60,
+    "svhn_3c3d": 200,
     "svhn_wrn164": 100,
-    "svhn_wrn164_bn01": 40,
     "cifar100_allcnnc": 60,
     "cifar100_3c3d": 100,
     "cifar100_wrn164": 100,
-    "cifar100_wrn164_bn01": 40,
     "cifar100_resnet18": 100,
 }
 needs_patience = pytest.mark.skipif(

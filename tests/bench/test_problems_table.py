@@ -1,6 +1,7 @@
 """Every row is what DeepOBS or the paper defines: sizes, initialisation, penalty, budget."""
 
 import math
+from itertools import islice
 
 import pytest
 import torch
@@ -185,6 +186,17 @@ def test_the_momentum_of_batch_norm(name, momentum):
     norms = layers_of(name, nn.BatchNorm2d)
     assert {norm.momentum for norm in norms} == {momentum}
     assert all((norm.weight == 1).all() and (norm.bias == 0).all() for norm in norms)
+
+
+def test_the_momentum_of_batch_norm_changes_evaluations_but_not_training(data_dir):
+    def measure(name):
+        task = ready(name, data_dir)
+        losses = [task.loss(batch).item() for batch in islice(task.batches(), 2)]
+        return losses, task.evaluate("test").loss
+
+    deepobs, torchs = measure("svhn_wrn164"), measure("svhn_wrn164_bn01")
+    assert deepobs[0] == torchs[0]
+    assert deepobs[1] != torchs[1]
 
 
 def test_the_quadratic_of_deepobs_has_its_hessian_and_its_data():

@@ -4,7 +4,7 @@ A `Source` is a row: how to load samples, how to split them, how stored samples 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -183,7 +183,7 @@ def reconstructing(source: Source) -> Source:
     >>> reconstructing(DIGITS).load(None).test.targets.shape
     torch.Size([360, 1, 8, 8])
     """
-    return Source(source.name, partial(_load_images_as_targets, source), source.split)
+    return replace(source, load=partial(_load_images_as_targets, source))
 
 
 @lru_cache(maxsize=1)
