@@ -1,10 +1,12 @@
 """Shortcuts in the networks equal what DeepOBS does, and the character model carries its state."""
 
+from functools import partial
 from itertools import islice, pairwise
 
 import torch
 from torch import nn
 
+from probstep import PaperRule, ProbStep
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.problems.nets.char_rnn import CharRNN, carry_state
 from probstep.bench.problems.nets.layers import halving_conv, halving_pool
@@ -111,6 +113,29 @@ def test_an_evaluation_amid_an_epoch_leaves_the_state(tmp_path):
         return found
 
     assert losses(evaluated=False) == losses(evaluated=True)
+
+
+def test_a_probe_leaves_the_carried_state(tmp_path):
+    write_text(tmp_path / "text", characters=20_000)
+
+    def losses(wrap):
+        task = PROBLEMS["tolstoi_char_rnn"].ready(
+            seed=0, data_dir=tmp_path, batch_size=20, subset=9_000
+        )
+        optimizer = wrap(torch.optim.SGD(task.params, lr=0.5))
+
+        def closure(batch, backward):
+            optimizer.zero_grad()
+            loss = task.loss(batch)
+            if backward:
+                loss.backward()
+            return loss
+
+        is_bare = type(optimizer) is torch.optim.SGD
+        return [optimizer.step(partial(closure, b, is_bare)).item() for b in task.batches()]
+
+    still = PaperRule(up=1.0, down=1.0)
+    assert losses(lambda bare: bare) == losses(lambda bare: ProbStep(bare, rule=still))
 
 
 def test_every_epoch_starts_from_the_zero_state(tmp_path):

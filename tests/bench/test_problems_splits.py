@@ -158,3 +158,8 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
     (folder / "train-labels-idx1-ubyte").write_bytes(idx_bytes(draw((59,))))
     with pytest.raises(ValueError, match="60 images but 59 labels"):
         PROBLEMS["mnist_mlp"].ready(seed=0, data_dir=tmp_path)
+
+
+def test_a_problem_without_its_files_says_what_is_missing_and_how_to_get_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"data_batch_1.*python -m probstep\.bench\.data"):
+        PROBLEMS["cifar10_3c3d"].ready(seed=0, data_dir=tmp_path)

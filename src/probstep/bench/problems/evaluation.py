@@ -45,9 +45,8 @@ def paper_set(
     part = splits.file if split == "train" else splits.get(split)
     rows = part.rows if split == "test" else source.order(part.rows, generator)
     rows = rows[: len(splits.valid)] if split == "train" else rows
-    whole = len(rows) // batch_size * batch_size or len(
-        rows
-    )  # a part of a batch is better than none
+    whole = len(rows) // batch_size * batch_size
+    whole = whole or len(rows)  # of a small subset: a part of a batch is better than none
     return part, rows[:whole], source.augmented if split == "train" else source.plain
 
 

@@ -60,7 +60,7 @@ class Splits:
     def get(self, name: Literal["train", "valid", "test"]) -> Part:
         """The part that is called so.
 
-        >>> Splits(*("a", "b", "c", "d")).get("valid")
+        >>> Splits(train="a", valid="b", test="c", file="d").get("valid")
         'b'
         """
         parts = {"train": self.train, "valid": self.valid, "test": self.test}
