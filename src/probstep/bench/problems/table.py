@@ -54,16 +54,17 @@ def noisy_quadratic(condition: float, *, dimensions: int = 20, noise: float = 0.
     The loss is 0.5 (theta - x)'Q(theta - x), the eigenvalues of Q are log-spaced from
     1/condition to 1, and x is Gaussian around zero with the deviation `noise`.
 
-    >>> noisy_quadratic(1e3).name
-    'quadratic_1000'
+    >>> noisy_quadratic(1e3).name, noisy_quadratic(1e9).name
+    ('quadratic_1000', 'quadratic_1e9')
     """
     if condition < 1 or dimensions < 2:
         raise ValueError(
             f"A quadratic of condition={condition} in dimensions={dimensions} is not possible. "
             "The condition is at least 1 and there are at least 2 dimensions."
         )
+    digits = f"{condition:g}".replace("e+0", "e").replace("e+", "e")
     return _measure(
-        f"quadratic_{condition:g}",
+        f"quadratic_{digits}",
         gaussian_points(dimensions, noise),
         partial(make_quadratic, dimensions, condition),
         half_squares,
