@@ -1,0 +1,9 @@
+"""What methods are measured on: a table of problems, each with data, model, loss and budget."""
+
+from .evaluation import Evaluation as Evaluation
+from .problem import Batch as Batch
+from .problem import Problem as Problem
+from .problem import Task as Task
+from .table import PROBLEMS as PROBLEMS
+from .table import get_problem as get_problem
+from .table import noisy_quadratic as noisy_quadratic

@@ -1,0 +1,1 @@
+"""The networks of the problems: functions and small modules that make an initialised model."""
