@@ -1,0 +1,71 @@
+"""ProbStep as a row of the bench: its settings as plain data, as a plan can write them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from torch.optim import Optimizer
+
+from probstep.estimators import Interpolation, LowerBound, RunningMinimum, SampleNoise
+from probstep.optimizer import ProbStep
+from probstep.rules import PaperRule
+from probstep.schedule import DoublingEpochs, Every, EveryStep, Schedule
+
+RULE = frozenset(field.name for field in fields(PaperRule))
+OURS = RULE | {"lower_bound", "noise", "noise_share", "every", "doubling_epochs"}
+BOUNDS: dict[str, Callable[[], LowerBound]] = {
+    "interpolation": Interpolation,
+    "running_minimum": RunningMinimum,
+}
+
+
+def adapted(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+    """Return a function that makes ProbStep around an optimizer.
+
+    Its settings go to PaperRule (`up`, `down`, ...), to ProbStep, or else to the optimizer inside:
+
+    - `lower_bound`: a number, "interpolation" or "running_minimum";
+    - `noise`: a number, or "samples" for the variance of the batch's losses;
+    - `noise_share`: the noise as a share of the loss, the paper's 0.05 f;
+    - `every`: probe every so many steps; `doubling_epochs`: in the epochs 1, 2, 4, 8, ...
+    """
+
+    def build(params: Any, steps_per_epoch: int | None = None, **settings: Any) -> Optimizer:
+        ours = {name: settings.pop(name) for name in OURS & settings.keys()}
+        bound = ours.get("lower_bound")
+        return ProbStep(
+            base(params, **settings),
+            rule=PaperRule(**{name: ours[name] for name in RULE & ours.keys()}),
+            lower_bound=_named_bound(bound) if isinstance(bound, str) else bound,
+            noise=_noise(ours),
+            probe=_schedule(ours, steps_per_epoch),
+        )
+
+    return build
+
+
+def _named_bound(name: str) -> LowerBound:
+    if name not in BOUNDS:
+        raise ValueError(f"lower_bound must be a number or one of {sorted(BOUNDS)}, got {name!r}.")
+    return BOUNDS[name]()
+
+
+def _noise(ours: Mapping[str, Any]) -> Any:
+    """Return the noise in the form that ProbStep takes."""
+    if ours.get("noise") == "samples":
+        return SampleNoise()
+    if "noise_share" in ours:
+        share = ours["noise_share"]
+        return lambda loss: share * loss
+    return ours.get("noise", 0.0)
+
+
+def _schedule(ours: Mapping[str, Any], steps_per_epoch: int | None) -> Schedule:
+    """Return when to probe."""
+    if ours.get("doubling_epochs"):
+        if steps_per_epoch is None:
+            raise ValueError(
+                "doubling_epochs needs steps_per_epoch: make the method with prepare()."
+            )
+        return DoublingEpochs(steps_per_epoch)
+    return Every(ours["every"]) if "every" in ours else EveryStep()
