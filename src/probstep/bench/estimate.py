@@ -3,8 +3,10 @@
 import heapq
 import itertools
 import math
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from probstep.bench.methods import take_step
@@ -50,11 +52,8 @@ def estimate(
 def measure_epoch(run: Run, data_dir: Path | None = None) -> float | None:
     """Seconds per epoch, from the run's first steps; None if it does not get that far."""
     try:
-        training = Training.from_seed(run, data_dir)
-        step = _seconds_per_step(training)
-        began = time.perf_counter()
-        evaluate(training.method, training.optimizer, training.task)
-        return step * training.task.steps_per_epoch + time.perf_counter() - began
+        with redirect_stdout(sys.stderr):  # what a method prints is not part of our output
+            return _measure_epoch(run, data_dir)
     except Exception:  # the run itself will record why
         return None
 
@@ -90,3 +89,11 @@ def _seconds_per_step(training: Training) -> float:
         marks.append(time.perf_counter())
     first = 1 if len(marks) > 2 else 0  # the first step allocates
     return (marks[-1] - marks[first]) / (len(marks) - 1 - first)
+
+
+def _measure_epoch(run: Run, data_dir: Path | None) -> float:
+    training = Training.from_seed(run, data_dir)
+    step = _seconds_per_step(training)
+    began = time.perf_counter()
+    evaluate(training.method, training.optimizer, training.task)
+    return step * training.task.steps_per_epoch + time.perf_counter() - began

@@ -17,6 +17,7 @@ Without `[[runs]]` the top level is the one product.
 """
 
 import itertools
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -150,10 +151,21 @@ def parse_plan(text: str, name: str = "plan") -> Plan:
 
 
 def list_runs(plan: Plan) -> list[Run]:
-    """Every run of the plan, each once, in the plan's order."""
+    """Every run of the plan, each once, in the plan's order.
+
+    >>> text = 'problems = ["digits_mlp"]; methods = ["sgd"]; rates = [0.1, 0.2]; seeds = [0, 1]'
+    >>> [(run.rate, run.seed) for run in list_runs(parse_plan(text.replace("; ", os.linesep)))]
+    [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)]
+
+    Raises:
+        ValueError: There are none.
+    """
     products = plan.runs or [plan]
     runs = itertools.chain.from_iterable(_product(plan, product) for product in products)
-    return list({run.key: run for run in runs}.values())
+    found = {run.key: run for run in runs}
+    if not found:
+        raise ValueError("The plan has no runs: it needs `problems` and `methods`.")
+    return list(found.values())
 
 
 def _product(plan: Plan, product: Product) -> Iterator[Run]:

@@ -98,7 +98,8 @@ class Lines:
         if isinstance(event.message, Epoch) and event.message.record.is_final:
             self._say({"event": "run", **_essence(event.message.record), **self._count()})
         elif isinstance(event.message, Note):
-            self._say({"event": "note", "text": event.message.text})
+            text = event.message.text
+            self._say({"event": "note", "run": event.job.run.key, "text": text})
         elif event.lost is not None:
             self._say({"event": "lost", "run": event.job.run.key, "reason": event.lost})
 
@@ -132,7 +133,7 @@ class Bars:
         """Move the bar and rewrite the worker's line."""
         self.tally.follow(event)
         if isinstance(event.message, Note):
-            self.console.print(escape(event.message.text))
+            self.console.print(escape(f"{event.job.run}: {event.message.text}"))
         elif event.lost is not None:
             self.console.print(escape(f"{event.job.run} goes to another worker: {event.lost}"))
         elif event.is_end:

@@ -4,9 +4,11 @@ This process is the only one that writes. The workers compute and tell; see back
 """
 
 import contextlib
+import sys
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,13 +82,24 @@ def work(job: Job) -> Iterator[Message]:
     threads = torch.get_num_threads()
     torch.set_num_threads(job.setup.threads)
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            for message in train(job.run, job.setup.data_dir, job.checkpoint, job.recorded):
-                while caught:
-                    yield Note(f"{job.run}: {caught.pop(0).message}")
-                yield message
+        yield from _apart(train(job.run, job.setup.data_dir, job.checkpoint, job.recorded))
     finally:
         torch.set_num_threads(threads)
+
+
+def _apart(messages: Iterator[Message]) -> Iterator[Message]:
+    """The messages; what the work prints goes to stderr, what it warns of becomes a note, once."""
+    told: set[str] = set()
+    while True:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings(record=True) as caught:
+            message = next(messages, None)
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            if text not in told:
+                told.add(text)
+                yield Note(text)
+        if message is None:
+            return
+        yield message
 
 
 def is_finished(records: Sequence[Record], *, retry: bool = False) -> bool:

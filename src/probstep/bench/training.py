@@ -83,7 +83,7 @@ def train(
             try:
                 training.restore(checkpoint, recorded)
             except Exception as error:  # a checkpoint is a shortcut: the seed gives the same run
-                yield Note(f"{run} starts anew, its checkpoint is of no use: {error}")
+                yield Note(f"starts anew, the checkpoint is of no use: {error}")
                 training = Training.from_seed(run, data_dir)
         if training.epoch == 0:
             yield Epoch(training.record())
