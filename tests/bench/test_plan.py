@@ -34,7 +34,9 @@ def test_runs_say_in_full_what_they_are():
 
 
 def test_a_run_that_is_planned_twice_is_made_once():
-    assert len(runs('problems=["digits_mlp"]\nmethods=["adam"]\nrates=[1e-3, "default", 0.001]')) == 1
+    assert (
+        len(runs('problems=["digits_mlp"]\nmethods=["adam"]\nrates=[1e-3, "default", 0.001]')) == 1
+    )
 
 
 def test_a_method_without_a_rate_is_run_once_whatever_the_rates():
@@ -43,7 +45,9 @@ def test_a_method_without_a_rate_is_run_once_whatever_the_rates():
 
 
 def test_an_override_changes_what_it_matches_and_nothing_else():
-    changed = SMALL + '[[override]]\nproblem = "digits_mlp"\nmethod = "sgd"\nepochs = 2\nseeds = [7]'
+    changed = (
+        SMALL + '[[override]]\nproblem = "digits_mlp"\nmethod = "sgd"\nepochs = 2\nseeds = [7]'
+    )
     by_override = {run.epochs: [] for run in runs(changed)}
     for run in runs(changed):
         by_override[run.epochs].append(run)
@@ -81,7 +85,10 @@ MISTAKES = {
     'evaluation = "papr"': ["line 1", "'clean' or 'paper'", "'papr'"],
     "seeds = [0\nepochs = 1": ["not TOML", "line 2"],
     'import = "evil.py"': ["line 1", "unknown key 'import'"],
-    'seeds = [0]\n[[override]]\nmethod = "sgd"\n[override.vary]\nmomentum = 0.9': ["line 5", "list"],
+    'seeds = [0]\n[[override]]\nmethod = "sgd"\n[override.vary]\nmomentum = 0.9': [
+        "line 5",
+        "list",
+    ],
 }
 
 

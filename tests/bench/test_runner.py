@@ -9,11 +9,16 @@ import pytest
 from bench_cases import make_records, make_run, timeless
 
 from probstep.bench.backends import Workers
+from probstep.bench.backends.processes import PRELOADED
 from probstep.bench.records import decode_records
 from probstep.bench.runner import Setup, execute
 from probstep.bench.training import Epoch, Note
 
-PLAN = [make_run("tiny_slow", method, seed=seed) for method in ("sgd", "probstep_adam") for seed in (0, 1)]
+PLAN = [
+    make_run("tiny_slow", method, seed=seed)
+    for method in ("sgd", "probstep_adam")
+    for seed in (0, 1)
+]
 
 
 def status(records):
@@ -95,7 +100,7 @@ def test_what_work_prints_and_warns_of_is_kept_apart(tiny, tmp_path, capsys):
 def make_in_child(out, runs, tiny):
     """A process that makes the runs, started in milliseconds: the server has imported torch."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["probstep.bench.runner"])
+    context.set_forkserver_preload(["probstep.bench.runner", *PRELOADED])
     child = context.Process(target=make_records, args=(out, runs, tiny))
     child.start()
     return child
@@ -131,19 +136,18 @@ class TestParallelBackends:
     """What holds for every backend whose workers are processes of their own."""
 
     @pytest.fixture(autouse=True)
-    def flag(self, backend, tmp_path, monkeypatch):
+    def installed(self, backend):
         if backend == "ray":
             pytest.importorskip("ray")
-        monkeypatch.setenv("TINY_FLAG", str(tmp_path / "flag"))
 
     def test_records_are_those_of_one_process_though_a_worker_is_killed(
         self, backend, tiny, tmp_path
     ):
         runs = [make_run("tiny_deadly_once"), *PLAN, make_run(rate=1e20), make_run("tiny_failing")]
-        setup = {"backend": backend, "workers": Workers(3)}
+        setup = {"backend": backend, "workers": Workers(3), "data_dir": tmp_path}
         found = make_records(tmp_path / backend, runs, tiny, **setup)
-        assert (tmp_path / "flag").exists()
-        assert found == make_records(tmp_path / "serial", runs, tiny)
+        assert (tmp_path / "died").exists()
+        assert found == make_records(tmp_path / "serial", runs, tiny, data_dir=tmp_path)
 
 
 def test_a_run_that_kills_every_worker_fails(tiny, tmp_path):

@@ -135,3 +135,11 @@ def test_a_read_only_directory_is_told_at_once(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(OSError, match="You may not write there"):
         store.prepare(tmp_path / "out")
+
+
+def test_rereading_finds_what_an_interruption_hid(out):
+    with store.claim(out, RUN) as claim:
+        claim.append(record(0))
+        claim.records.clear()
+        claim.reread()
+        assert claim.records == [record(0)]

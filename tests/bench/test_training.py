@@ -115,7 +115,9 @@ def test_a_checkpoint_cannot_execute_code(tiny, tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize("damage", [lambda c: b"", lambda c: c[:100], lambda c: c[:-10], bytes.upper])
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:0], lambda c: c[:100], lambda c: c[:-10], bytes.upper]
+)
 def test_a_damaged_checkpoint_costs_time_and_nothing_else(tiny, damage):
     whole = epochs(make_run())
     again = epochs(make_run(), checkpoint=damage(whole[2].checkpoint), recorded=2)

@@ -14,19 +14,18 @@ from torch import nn
 from probstep.bench.methods import METHODS as SHIPPED
 from probstep.bench.problems import Evaluation
 
-FLAG = "TINY_FLAG"  # names a file in the environment: the deadly problem kills only while it is new
-
 
 class TinyTask:
     """A line through 32 points, with dropout, so that torch's global generator matters."""
 
-    def __init__(self, problem, seed, batch_size):
+    def __init__(self, problem, seed, batch_size, data_dir):
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Dropout(0.3), nn.Linear(2, 1))
         self.batch_size = batch_size or problem.batch_size
         self.steps_per_epoch = 32 // self.batch_size
         self.epoch = 0
         self._problem = problem
+        self._data_dir = data_dir
         self._order = torch.Generator().manual_seed(seed)
         self._inputs = torch.linspace(-1, 1, 64).reshape(32, 2)
         self._targets = self._inputs.sum(1, keepdim=True)
@@ -35,7 +34,7 @@ class TinyTask:
         self.epoch += 1
         order = torch.randperm(32, generator=self._order)
         for rows in order.split(self.batch_size):
-            self._problem.before_step(self.epoch)
+            self._problem.before_step(self.epoch, self._data_dir)
             yield self._inputs[rows], self._targets[rows]
 
     def losses(self, batch):
@@ -48,7 +47,7 @@ class TinyTask:
     def loss(self, batch):
         return self.losses(batch).mean()
 
-    def evaluate(self, split):
+    def evaluate(self, _):
         self.model.eval()
         with torch.no_grad():
             loss = self.loss((self._inputs, self._targets)).item()
@@ -63,20 +62,20 @@ class TinyTask:
         self.epoch = state["epoch"]
 
 
-def do_nothing(epoch):
+def do_nothing(epoch, data_dir):
     pass
 
 
 @dataclass(frozen=True)
 class TinyProblem:
     name: str
-    before_step: Callable[[int], None] = do_nothing
+    before_step: Callable[[int, Path | None], None] = do_nothing
     epochs: int = 4
     batch_size: int = 8
     note: str = ""
 
-    def ready(self, *, seed, data_dir=None, batch_size=None, subset=None, evaluation="clean"):
-        return TinyTask(self, seed, batch_size)
+    def ready(self, *, seed, data_dir=None, batch_size=None, **_):
+        return TinyTask(self, seed, batch_size, data_dir)
 
 
 @dataclass(frozen=True)
@@ -85,28 +84,27 @@ class Unready(TinyProblem):
         raise FileNotFoundError("tiny.gz is not here. Put it there.")
 
 
-def wait(epoch):
+def wait(epoch, data_dir):
     time.sleep(0.01)
 
 
-def fail(epoch):
+def fail(epoch, data_dir):
     if epoch == 3:
         raise RuntimeError("the third epoch is not to be")
 
 
-def die_once(epoch):
-    flag = Path(os.environ[FLAG])
-    if epoch == 2 and not flag.exists():
-        flag.touch()
+def die_once(epoch, data_dir):
+    if epoch == 2 and not (data_dir / "died").exists():
+        (data_dir / "died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die(epoch):
+def die(epoch, data_dir):
     if epoch == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def chatter(epoch):
+def chatter(epoch, data_dir):
     print("I am chatty")
     warnings.warn("and full of warnings", stacklevel=1)
 

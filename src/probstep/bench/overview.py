@@ -35,18 +35,23 @@ def draw_table(rows: Iterable[dict[str, Any]]) -> Table:
     table = Table(*(name.replace("_", " ") for name in names))
     for row in rows:
         status = ", ".join(f"{count} {status}" for status, count in row["status"].items())
-        reasons = "".join(f"\n{reason}" for reason in row["reasons"])
+        reasons = "".join(f"; {reason}" for reason in row["reasons"])
         settings = "".join(f" {name}={json.dumps(v)}" for name, v in row["settings"].items())
         table.add_row(
-            escape(row["problem"]),
-            escape(row["method"] + settings),
+            _printable(row["problem"]),
+            _printable(row["method"] + settings),
             "-" if row["rate"] is None else f"{row['rate']:g}",
             str(row["seeds"]),
             f"{row['epoch']:g}/{row['epochs']}",
             *(format_number(row[name]) for name in SCORES),
-            escape(status + reasons),
+            _printable(status + reasons),
         )
     return table
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal would obey: records may come from a stranger."""
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
 def _row(group: list[Sequence[Record]]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ Without `[[runs]]` the top level is the one product.
 """
 
 import itertools
-import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import resources

@@ -146,8 +146,9 @@ class _Desk:
     def give_up(self) -> None:
         """Mark the runs in flight as interrupted and let go of them."""
         for claim in list(self.claims.values()):
-            if not is_finished(claim.records):
-                with contextlib.suppress(OSError):  # a full disk has been told of already
+            with contextlib.suppress(OSError):  # a full disk has been told of already
+                claim.reread()
+                if not is_finished(claim.records):
                     claim.append(_next_mark(claim, "interrupted"))
             self._release(claim)
 

@@ -103,6 +103,10 @@ class Claim:
         self.records.append(record)
         return True
 
+    def reread(self) -> None:
+        """See what the file holds, where an interruption may have come between it and `records`."""
+        self.records[:] = _whole_records(self.path, self.descriptor)
+
     def save_checkpoint(self, data: bytes) -> None:
         """Replace the checkpoint: at any moment the old one or the new one is there, whole."""
         fresh = self.checkpoint_path.with_suffix(".new")
