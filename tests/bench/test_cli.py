@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from bench_cases import TINY, make_records, make_run, timeless
@@ -214,3 +215,12 @@ def test_a_record_cannot_command_the_terminal(tmp_path):
     assert "\x1b" not in shown
     assert "[red]" in shown
     assert "[/bold]" in shown
+
+
+def test_the_example_of_an_own_problem_runs(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "own_problem.py"
+    result = probstep(
+        "run", example.with_suffix(".toml"), "--import", example, "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert answers(result)[-1]["done"] == 12

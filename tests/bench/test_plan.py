@@ -106,7 +106,7 @@ def test_several_mistakes_are_told_at_once():
 
 
 def test_a_plan_without_runs_is_a_mistake():
-    with pytest.raises(ValueError, match="no runs.*`problems`.*`methods`"):
+    with pytest.raises(ValueError, match=r"no runs.*`problems`.*`methods`"):
         runs("seeds = [1]")
 
 

@@ -4,6 +4,7 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from bench_cases import make_run
@@ -57,7 +58,7 @@ def test_a_claim_ends_with_its_process_however_that_ends(out):
         "claim = store.claim(Path(sys.argv[1]), make_run()); print('mine', flush=True);"
         "time.sleep(60)"
     )
-    here = os.path.dirname(__file__)
+    here = Path(__file__).parent
     other = subprocess.Popen([sys.executable, "-c", code, out, here], stdout=subprocess.PIPE)
     with other:
         assert other.stdout.readline() == b"mine\n"
@@ -102,7 +103,7 @@ def little_space():
 def test_a_full_disk_keeps_what_was_recorded_and_says_what_to_do(out, little_space):
     with store.claim(out, RUN) as claim:
         claim.append(record(0))
-        with pytest.raises(OSError, match="limit on file sizes.*what was recorded is kept"):
+        with pytest.raises(OSError, match=r"limit on file sizes.*what was recorded is kept"):
             claim.append(record(1))
         with pytest.raises(OSError, match="limit on file sizes"):
             claim.save_checkpoint(b"x" * 10_000)

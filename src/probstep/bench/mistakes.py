@@ -49,10 +49,9 @@ def explain(
 
 
 def find_line(text: str, place: Place, value: object = None) -> int:
-    """The line of a value in a TOML text, or of the nearest thing around it that can be found.
+    r"""The line of a value in a TOML text, or of the nearest thing around it that can be found.
 
-    >>> text = os.linesep.join(["seeds = [0]", "[[runs]]", "[[runs]]", "rates = [1.0]"])
-    >>> find_line(text, ("runs", 1, "rates", 0))
+    >>> find_line("seeds = [0]\n[[runs]]\n[[runs]]\nrates = [1.0]", ("runs", 1, "rates", 0))
     4
     """
     lines = text.splitlines()

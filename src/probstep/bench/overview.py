@@ -10,7 +10,6 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from probstep.bench.progress import format_number
 from probstep.bench.records import Record, Run
 
 SCORES = ("train_loss", "test_loss", "test_accuracy", "effective_rate")
@@ -47,6 +46,15 @@ def draw_table(rows: Iterable[dict[str, Any]]) -> Table:
             _printable(status + reasons),
         )
     return table
+
+
+def format_number(value: float | None) -> str:
+    """A number for a table.
+
+    >>> format_number(0.000123456), format_number(None)
+    ('0.0001235', '-')
+    """
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _printable(text: str) -> str:

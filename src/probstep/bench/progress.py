@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from probstep.bench.backends import Event
+from probstep.bench.overview import format_number
 from probstep.bench.records import Record
 from probstep.bench.runner import Job
 from probstep.bench.training import Epoch, Message, Note, Tick
@@ -149,15 +150,6 @@ class Bars:
         for worker, cells in sorted(self.workers.items()):
             table.add_row(str(worker + 1), *cells)
         return Group(table, self.bar)
-
-
-def format_number(value: float | None) -> str:
-    """A number for a table.
-
-    >>> format_number(0.000123456), format_number(None)
-    ('0.0001235', '-')
-    """
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _line(event: Event[Job, Message], before: tuple[str, ...] | None) -> tuple[str, ...]:
