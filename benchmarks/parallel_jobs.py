@@ -16,7 +16,7 @@ problems = ["digits_conv"]
 methods = ["adam", "probstep_adam"]
 rates = [1e-4, 1e-3, 1e-2]
 seeds = [0, 1, 2, 3]
-epochs = 10
+epochs = 40
 """
 BAR = 0.6
 
