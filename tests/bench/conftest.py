@@ -1,7 +1,8 @@
 import pytest
-from bench_cases import TINY
 
 from probstep.bench.imports import add_source, read_source
+
+from .bench_cases import TINY
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from bench_cases import TINY, make_records, make_run, timeless
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -19,6 +18,8 @@ from probstep.bench.progress import Bars, Tally
 from probstep.bench.records import Record
 from probstep.bench.runner import Job, Setup
 from probstep.bench.training import Epoch, Note, Tick
+
+from .bench_cases import TINY, make_records, make_run, timeless
 
 PLAN = """
 problems = ["tiny_slow"]

@@ -3,7 +3,6 @@ import json
 import math
 
 import pytest
-from bench_cases import make_run
 
 from probstep.bench.records import (
     Record,
@@ -13,6 +12,8 @@ from probstep.bench.records import (
     read_records,
     without_overcome,
 )
+
+from .bench_cases import make_run
 
 RUN = make_run(epochs=3)
 

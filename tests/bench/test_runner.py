@@ -6,13 +6,14 @@ import time
 from contextlib import closing
 
 import pytest
-from bench_cases import make_records, make_run, timeless
 
 from probstep.bench.backends import Workers
 from probstep.bench.backends.processes import PRELOADED
 from probstep.bench.records import decode_records
 from probstep.bench.runner import Setup, execute
 from probstep.bench.training import Epoch, Note
+
+from .bench_cases import make_records, make_run, timeless
 
 PLAN = [
     make_run("tiny_slow", method, seed=seed)

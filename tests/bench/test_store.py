@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench_cases import make_run
 
 from probstep.bench import store
 from probstep.bench.records import Record, decode_records, encode_record
+
+from .bench_cases import make_run
 
 RUN = make_run()
 

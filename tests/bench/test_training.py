@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from bench_cases import make_run
 
 from probstep.bench.records import encode_record
 from probstep.bench.training import Epoch, Note, train
+
+from .bench_cases import make_run
 
 
 def epochs(*arguments, **options):
