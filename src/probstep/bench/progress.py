@@ -149,7 +149,7 @@ class Bars:
         table = Table(*COLUMNS, box=None, pad_edge=False)
         for worker, cells in sorted(self.workers.items()):
             table.add_row(str(worker + 1), *cells)
-        return Group(table, self.bar)
+        return Group(table, self.bar) if self.workers else Group(self.bar)
 
 
 def _line(event: Event[Job, Message], before: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -60,7 +60,8 @@ def _import_ray() -> Any:
 def _connect(ray: Any, workers: Workers) -> int:
     """Join the cluster at the address, or start one here; how many workers there are."""
     if workers.address is None:
-        ray.init(num_cpus=workers.count, include_dashboard=False, log_to_driver=False)
+        local = {"address": "local", "num_cpus": workers.count, "include_dashboard": False}
+        ray.init(**local, log_to_driver=False)  # not the cluster that happens to run here
         return workers.count
     ray.init(address=workers.address, log_to_driver=False)
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
