@@ -1,3 +1,4 @@
+import errno
 import multiprocessing
 import os
 import random
@@ -165,3 +166,19 @@ def test_closing_ends_the_workers(tiny, tmp_path):
         workers = multiprocessing.active_children()
         assert workers
     assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_disk_that_fills_up_stops_the_runs_and_loses_none(tiny, tmp_path, monkeypatch):
+    runs = [make_run(), make_run(seed=1)]
+    syncs = iter(range(8))  # records and checkpoints of the first run, some of the second
+
+    def sync(_):
+        if next(syncs, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", sync)
+        with pytest.raises(OSError, match="The disk is full"):
+            make_records(tmp_path / "out", runs, tiny)
+    assert len(timeless(tmp_path / "out")) == 1
+    assert make_records(tmp_path / "out", runs, tiny) == make_records(tmp_path / "ok", runs, tiny)

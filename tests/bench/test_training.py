@@ -1,10 +1,12 @@
 import io
+import math
 import pickle
 from dataclasses import replace
 
 import pytest
 import torch
 
+from probstep.bench.problems import Evaluation, get_problem
 from probstep.bench.records import encode_record
 from probstep.bench.training import Epoch, Note, train
 
@@ -134,3 +136,10 @@ def test_a_checkpoint_of_another_run_or_ahead_of_the_records_is_not_used(tiny):
 
 def test_a_method_that_forgets_is_not_resumed_but_started_again(tiny):
     assert all(m.checkpoint is None for m in epochs(make_run(method="forgetful")))
+
+
+def test_a_problem_that_starts_out_infinite_has_diverged_at_epoch_0(tiny, monkeypatch):
+    infinite = Evaluation(loss=math.inf, accuracy=None)
+    monkeypatch.setattr(type(get_problem("tiny").ready(seed=0)), "evaluate", lambda *_: infinite)
+    [only] = epochs(make_run())
+    assert (only.record.epoch, only.record.status) == (0, "diverged")

@@ -79,21 +79,15 @@ def train(
     epoch = recorded + 1
     try:
         training = Training.from_seed(run, data_dir)
-        if checkpoint is not None:
-            try:
-                training.restore(checkpoint, recorded)
-            except Exception as error:  # a checkpoint is a shortcut: the seed gives the same run
-                yield Note(f"starts anew, the checkpoint is of no use: {error}")
-                training = Training.from_seed(run, data_dir)
+        if checkpoint is not None and (trouble := training.restore(checkpoint, recorded)):
+            yield Note(f"starts anew, its checkpoint is of no use: {trouble}")
+            training = Training.from_seed(run, data_dir)
         if training.epoch == 0:
             yield Epoch(training.record())
-        while training.epoch < run.epochs:
+        while training.status == "running":
             epoch = max(epoch, training.epoch + 1)
             yield from training.advance()
-            outcome = training.outcome()
-            yield outcome
-            if outcome.record.is_final:
-                return
+            yield training.outcome()
     except Exception as error:  # a failure is data
         yield Epoch(mark(run, epoch, "failed", f"{type(error).__name__}: {error}"))
 
@@ -117,6 +111,7 @@ class Training:
     seconds: float = 0.0
     losses: Tensor = field(default_factory=lambda: torch.zeros(0))  # of the epoch's steps
     probe: dict[str, Any] | None = None
+    status: Status = "running"
 
     @classmethod
     def from_seed(cls, run: Run, data_dir: Path | None = None) -> Self:
@@ -158,8 +153,8 @@ class Training:
         bad = self.losses.isfinite().logical_not().nonzero()
         if len(bad):
             step = f"step {int(bad[0]) + 1} of epoch {self.epoch}"
-            reason = f"the training loss was not finite in {step}"
-            return Epoch(self._record({}, status="diverged", reason=reason, time=self._time()))
+            self.status = "diverged"
+            return Epoch(self._record({}, f"the training loss was not finite in {step}"))
         record = self.record()
         # Without all of its memory a method would go another way: it starts from its seed again.
         is_of_use = record.status == "running" and "resume" not in self.method.limits
@@ -169,12 +164,13 @@ class Training:
         """The record of the present state, with the scores of all splits."""
         began = time.perf_counter()
         scores = evaluate(self.method, self.optimizer, self.task)
-        times = self._time(evaluation_seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
         if not math.isfinite(scores["train_loss"] or 0.0):
+            self.status = "diverged"
             reason = f"the training loss was not finite after epoch {self.epoch}"
-            return self._record(scores, status="diverged", reason=reason, time=times)
-        status: Status = "done" if self.epoch == self.run.epochs else "running"
-        return self._record(scores, status=status, time=times)
+            return self._record(scores, reason, evaluation_seconds=seconds)
+        self.status = "done" if self.epoch == self.run.epochs else "running"
+        return self._record(scores, evaluation_seconds=seconds)
 
     def checkpoint(self) -> bytes:
         """All that the next epoch depends on; tensors and plain data only."""
@@ -191,11 +187,21 @@ class Training:
         torch.save(state, file)
         return file.getvalue()
 
-    def restore(self, checkpoint: bytes, recorded: int) -> None:
-        """Continue from a checkpoint, which cannot execute code; raises if it is of no use."""
-        state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
-        if state["run"] != self.run.key or state["counters"]["epoch"] > recorded:
-            raise ValueError("it does not fit the records")
+    def restore(self, checkpoint: bytes, recorded: int) -> str | None:
+        """Continue from a checkpoint, which cannot execute code; what is wrong with it, if anything.
+
+        A checkpoint is a shortcut: the seed gives the same run. So no trouble with one is an error.
+        """
+        try:
+            state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+            if state["run"] != self.run.key or state["counters"]["epoch"] > recorded:
+                return "it does not fit the records"
+            self._load(state)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         self.task.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.task.load_state_dict(state["task"])
@@ -204,10 +210,14 @@ class Training:
         for name in COUNTERS:
             setattr(self, name, state["counters"][name])
 
-    def _record(self, scores: Mapping[str, Any], **values: Any) -> Record:
+    def _record(
+        self, scores: Mapping[str, Any], reason: str | None = None, **seconds: float
+    ) -> Record:
         return Record(
             run=self.run,
             epoch=self.epoch,
+            status=self.status,
+            reason=reason,
             batch_loss=self.losses.mean().item() if len(self.losses) else None,
             effective_rate=effective_rate(self.method, self.optimizer),
             steps=self.steps,
@@ -215,13 +225,10 @@ class Training:
             probe=self.probe,
             metrics=self.optimizer.metrics() if isinstance(self.optimizer, ProbStep) else None,
             device=device_name(self.task.model),
-            **_origin(),
+            time={"training_seconds": self.seconds, **seconds, **_clock()},
             **scores,
-            **values,
+            **_origin(),
         )
-
-    def _time(self, **seconds: float) -> dict[str, Any]:
-        return {"training_seconds": self.seconds, **seconds, **_clock()}
 
     @contextmanager
     def _counting_forward_passes(self) -> Iterator[None]:
