@@ -1,0 +1,200 @@
+"""The command `probstep`: parses what is typed and calls one function."""
+
+import enum
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from probstep.bench import commands
+from probstep.bench.backends import Workers
+from probstep.bench.imports import Source, add_source, read_source
+from probstep.bench.plan import list_plans, list_runs, read_plan
+from probstep.bench.runner import Setup
+
+app = typer.Typer(
+    help="Measure learning-rate methods: plan runs, make them, look at them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Backend(enum.StrEnum):
+    """Who can do the runs."""
+
+    serial = "serial"
+    processes = "processes"
+    ray = "ray"
+
+
+class Kind(enum.StrEnum):
+    """What can be listed."""
+
+    problems = "problems"
+    methods = "methods"
+    plans = "plans"
+
+
+def _complete_plan(start: str) -> list[str]:
+    return [name for name in list_plans() if name.startswith(start)]
+
+
+PlanName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLAN",
+        help="A plan's TOML file, or the name of one that comes along: `probstep list plans`.",
+        autocompletion=_complete_plan,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="The output directory; `runs/PLAN` if not given. Runs that are recorded there "
+        "are not made again, unfinished ones continue where they stopped.",
+        file_okay=False,
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many runs at a time.")]
+BackendName = Annotated[
+    Backend | None,
+    typer.Option(help="Who does the runs. Without it: serial for one job, processes for more."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help='A Ray cluster to use, or "auto". Its processors decide how many jobs run.'),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Where the data sets are.", envvar="PROBSTEP_DATA", file_okay=False),
+]
+Imports = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--import",
+        metavar="FILE.py",
+        help="A Python file with your own problems or methods, in tables PROBLEMS and METHODS. "
+        "It is executed. Can be given several times.",
+    ),
+]
+Threads = Annotated[
+    int, typer.Option(min=1, help="Torch threads per run. The last digits depend on it.")
+]
+Retry = Annotated[bool, typer.Option("--retry", help="Make failed runs again.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Count the runs and estimate their time, make none.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="A line of JSON per row instead of a table.")]
+
+
+@app.command()
+def run(
+    plan: PlanName,
+    out: Out = None,
+    jobs: Jobs = 1,
+    backend: BackendName = None,
+    address: Address = None,
+    data_dir: DataDir = None,
+    imports: Imports = None,
+    threads: Threads = 1,
+    retry: Retry = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Make the runs of PLAN, or those that are still missing, and record every epoch.
+
+    Stop it at any time (Ctrl-C, even kill -9): the same command continues where it stopped.
+    Several of them may work on one output directory. Where the output is no terminal, each
+    finished run is one line of JSON. The exit code is 0 if no run failed, 1 if one did or
+    something was wrong, 130 if interrupted.
+    """
+    with _plain_errors(), _interrupted_by_sigterm():
+        sources = _add_imports(imports)
+        runs = list_runs(read_plan(plan))
+        setup = Setup(
+            out=out or Path("runs", Path(plan).stem),
+            backend=backend or _default_backend(jobs, address),
+            workers=Workers(jobs, address),
+            data_dir=data_dir,
+            threads=threads,
+            sources=sources,
+            retry=retry,
+        )
+        command = commands.forecast_plan if dry_run else commands.run_plan
+        raise typer.Exit(command(runs, setup, Console()))
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")], imports: Imports = None
+) -> None:
+    """List the problems, the methods or the plans that there are."""
+    with _plain_errors():
+        _add_imports(imports)
+        raise typer.Exit(commands.list_names(kind, _wide_console()))
+
+
+@app.command()
+def show(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how far the runs in an output directory are, also while they are being made.
+
+    The scores are those of the last epoch, the median over the seeds.
+    """
+    with _plain_errors():
+        raise typer.Exit(commands.show_records(out, _wide_console(), as_json=as_json))
+
+
+def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:
+    sources = tuple(read_source(path) for path in paths or ())
+    for source in sources:
+        add_source(source)
+    return sources
+
+
+def _default_backend(jobs: int, address: str | None) -> str:
+    if address is not None:
+        return "ray"
+    return "serial" if jobs == 1 else "processes"
+
+
+def _wide_console() -> Console:
+    """A table in a file or a pipe is not cut to the width of a terminal that is not there."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Tell what a person can put right in a sentence, without a traceback."""
+    try:
+        yield
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", escape(text))
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        text = "Interrupted. What was recorded is kept; the same command continues."
+        Console(stderr=True).print(text)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """A polite request to end is treated like Ctrl-C."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,189 @@
+"""What the command line does, once it is parsed: one function per command, a console to talk to."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from probstep.bench import store
+from probstep.bench.estimate import (
+    Seconds,
+    estimate,
+    long_first,
+    measure_epoch,
+    same_problem,
+    total_time,
+)
+from probstep.bench.methods import METHODS
+from probstep.bench.overview import draw_table, summarise
+from probstep.bench.plan import list_plans
+from probstep.bench.problems import PROBLEMS
+from probstep.bench.progress import Tally, displaying
+from probstep.bench.records import Record, Run, last_epoch, read_records
+from probstep.bench.runner import Setup, execute, is_finished
+
+Recorded = Mapping[str, Sequence[Record]]  # by the run's key
+
+
+def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
+    """Make what is missing of the runs; the exit code is 0 if none of them failed."""
+    recorded = _recorded(setup.out)
+    missing = _missing(runs, recorded, setup)
+    store.prepare(setup.out)
+    missing, seconds = _in_order(missing, setup)
+    with displaying(console, _tally(runs, recorded, seconds, setup)) as display:
+        for event in execute(missing, setup):
+            display.update(event)
+    return _conclude(runs, setup, console)
+
+
+def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
+    """Say how many runs there are, how many are missing, and how long these will take."""
+    missing = _missing(runs, _recorded(setup.out), setup)
+    torch.set_num_threads(setup.threads)
+    with console.status("Measuring a few steps of each method on each problem"):
+        seconds = estimate(missing, partial(measure_epoch, data_dir=setup.data_dir))
+    known = [value for value in seconds.values() if value is not None]
+    facts = {
+        "runs": len(runs),
+        "recorded": len(runs) - len(missing),
+        "to_do": len(missing),
+        "not_measured": len(seconds) - len(known),
+        "workers": setup.workers.count,
+        "seconds": round(total_time(known, setup.workers.count), 1),
+    }
+    if console.is_terminal:
+        console.print(_time_table(missing, seconds), _spell_forecast(facts))
+    else:
+        _print_json(console, {"event": "forecast", **facts})
+    return 0
+
+
+def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
+    """Show how far the runs in an output directory are."""
+    rows = summarise(read_records(out))
+    if not rows:
+        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
+    if as_json:
+        for row in rows:
+            _print_json(console, row)
+    else:
+        console.print(draw_table(rows))
+    return 0
+
+
+def list_names(kind: str, console: Console) -> int:
+    """Show the rows of a table: the problems, the methods or the plans."""
+    columns, rows = LISTS[kind]()
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+    return 0
+
+
+def _list_problems() -> tuple[tuple[str, ...], Iterable[tuple[str, ...]]]:
+    rows = ((p.name, str(p.batch_size), str(p.epochs), p.note) for p in PROBLEMS.values())
+    return ("problem", "batch size", "epochs", "note"), rows
+
+
+def _list_methods() -> tuple[tuple[str, ...], Iterable[tuple[str, ...]]]:
+    rows = ((m.name, m.family, str(m.default_rate), m.source) for m in METHODS.values())
+    return ("method", "family", "default rate", "source"), rows
+
+
+def _list_plans() -> tuple[tuple[str, ...], Iterable[tuple[str, ...]]]:
+    return ("plan", "about"), list_plans().items()
+
+
+LISTS = {"problems": _list_problems, "methods": _list_methods, "plans": _list_plans}
+
+
+def spell_seconds(seconds: float) -> str:
+    """A time as a person would say it.
+
+    >>> spell_seconds(41.2), spell_seconds(600), spell_seconds(9000)
+    ('41 s', '10 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _recorded(out: Path) -> Recorded:
+    return {records[0].run.key: records for records in read_records(out)}
+
+
+def _missing(runs: Iterable[Run], recorded: Recorded, setup: Setup) -> list[Run]:
+    return [r for r in runs if not is_finished(recorded.get(r.key, ()), retry=setup.retry)]
+
+
+def _in_order(runs: Sequence[Run], setup: Setup) -> tuple[list[Run], Seconds]:
+    """The runs in the order in which they are made, and what is known of their time."""
+    seconds: Seconds = {run.key: float(run.epochs) for run in runs}
+    if setup.backend == "serial":
+        return list(runs), seconds
+    if len({same_problem(run) for run in runs}) > 1:
+        torch.set_num_threads(setup.threads)
+        seconds = estimate(runs, partial(measure_epoch, data_dir=setup.data_dir), same_problem)
+    return long_first(runs, seconds), seconds
+
+
+def _tally(runs: Sequence[Run], recorded: Recorded, seconds: Seconds, setup: Setup) -> Tally:
+    weights = {r.key: (seconds.get(r.key) or r.epochs) / r.epochs for r in runs}
+    tally = Tally(weights, {run.key: run.epochs for run in runs})
+    for run in runs:
+        records = recorded.get(run.key, ())
+        finished = is_finished(records, retry=setup.retry)
+        tally.reach(run.key, run.epochs if finished else max(0, last_epoch(records)))
+    return tally
+
+
+def _conclude(runs: Sequence[Run], setup: Setup, console: Console) -> int:
+    """Say how the runs ended, and where to look."""
+    recorded = _recorded(setup.out)
+    ends = [recorded[run.key][-1] for run in runs if run.key in recorded]
+    counts = Counter(end.status if end.is_final else "unfinished" for end in ends)
+    counts["unfinished"] += len(runs) - len(ends)
+    counts = +counts
+    if not console.is_terminal:
+        _print_json(console, {"event": "end", "out": str(setup.out), "runs": len(runs), **counts})
+    else:
+        said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        console.print(f"{len(runs)} runs: {said}. See: probstep show {escape(str(setup.out))}")
+        for status, advice in ADVICE.items():
+            if counts[status]:
+                console.print(advice)
+    return 1 if counts["failed"] else 0
+
+
+ADVICE = {
+    "failed": "What failed says why in its record; --retry makes failed runs again.",
+    "unfinished": "The unfinished runs are in the hands of another process.",
+}
+
+
+def _time_table(runs: Sequence[Run], seconds: Seconds) -> Table:
+    table = Table("problem", "method", "runs", "time on one worker")
+    for problem, method in dict.fromkeys((run.problem, run.method) for run in runs):
+        values = [seconds[r.key] for r in runs if (r.problem, r.method) == (problem, method)]
+        known = [value for value in values if value is not None]
+        time = spell_seconds(sum(known)) if known else "could not be measured"
+        table.add_row(escape(problem), escape(method), str(len(values)), time)
+    return table
+
+
+def _spell_forecast(facts: Mapping[str, float]) -> str:
+    time = spell_seconds(facts["seconds"])
+    counts = f"{facts['runs']} runs, {facts['recorded']} recorded, {facts['to_do']} to do"
+    return f"{counts}: about {time} with --jobs {facts['workers']}."
+
+
+def _print_json(console: Console, values: Mapping[str, object]) -> None:
+    print(json.dumps(values), file=console.file, flush=True)

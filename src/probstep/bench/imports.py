@@ -1,0 +1,77 @@
+"""A user's own problems and methods, from a Python file that the user names.
+
+The file holds a table `PROBLEMS`, a table `METHODS`, or both, like those of the bench. Its text
+travels with the work, so that it need not lie on the machines of a cluster. Plans and records never
+name such a file: they are data.
+"""
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from probstep.bench.methods import METHODS
+from probstep.bench.problems import PROBLEMS
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Python file's place and text."""
+
+    path: str
+    text: str
+
+
+def read_source(path: Path) -> Source:
+    """The file's text.
+
+    Raises:
+        ValueError: There is no such file.
+    """
+    try:
+        return Source(str(path.resolve()), path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"Cannot import {path}: {error.strerror}.") from error
+
+
+def add_source(source: Source) -> None:
+    """Execute the file, once in this process, and add its tables to those of the bench.
+
+    Raises:
+        ValueError: It has neither table, or a name that the bench has already.
+    """
+    name = "probstep_import_" + hashlib.sha256(source.text.encode()).hexdigest()[:16]
+    if name in sys.modules:
+        return
+    module = _execute(name, source)
+    tables: dict[str, dict[str, Any]] = {"PROBLEMS": PROBLEMS, "METHODS": METHODS}
+    found = {table: vars(module)[table] for table in tables if table in vars(module)}
+    if not found:
+        raise ValueError(f"{source.path} has no table PROBLEMS and no table METHODS.")
+    for table, rows in found.items():
+        _add_rows(tables[table], rows, source.path)
+
+
+def _execute(name: str, source: Source) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = source.path
+    folder = str(Path(source.path).parent)
+    if folder not in sys.path:  # as `python file.py` does, so that it finds its neighbours
+        sys.path.append(folder)
+    sys.modules[name] = module
+    try:
+        exec(compile(source.text, source.path, "exec"), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _add_rows(table: dict[str, Any], rows: Mapping[str, Any], path: str) -> None:
+    known = sorted(rows.keys() & table.keys())
+    if known:
+        raise ValueError(f"{path}: the name {known[0]!r} is taken. Choose another one.")
+    table.update(rows)

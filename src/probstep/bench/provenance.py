@@ -1,0 +1,57 @@
+"""What software and hardware made a record: versions, commit, device."""
+
+import functools
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from torch import nn
+
+PACKAGES = ("probstep", "torch", "numpy")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """The versions of all that takes part in the arithmetic.
+
+    >>> versions()["torch"] == torch.__version__
+    True
+    """
+    found = {name: _package_version(name) for name in PACKAGES}
+    return {**found, "python": platform.python_version(), "platform": platform.platform()}
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of probstep's own source, marked if it was changed; None outside a checkout."""
+    head = _git("rev-parse", "HEAD")
+    if head is None or _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return head + ("-dirty" if _git("status", "--porcelain", "-uno") else "")
+
+
+def device_name(model: nn.Module) -> str:
+    """Where the model's parameters live.
+
+    >>> device_name(nn.Linear(1, 1))
+    'cpu'
+    """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _package_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

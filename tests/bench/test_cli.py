@@ -1,0 +1,227 @@
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from probstep.bench import store
+from probstep.bench.backends import BACKENDS, Event
+from probstep.bench.cli import Backend, app
+from probstep.bench.plan import list_runs, parse_plan
+from probstep.bench.progress import Bars, Tally
+from probstep.bench.records import Record
+from probstep.bench.runner import Job, Setup
+from probstep.bench.training import Epoch, Note, Tick
+
+from .bench_cases import TINY, make_records, make_run, timeless
+
+PLAN = """
+problems = ["tiny_slow"]
+methods = ["sgd", "adam"]
+rates = [0.1, 0.01]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+def probstep(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def run(plan, out, *words):
+    return probstep("run", plan, "--import", TINY, "--out", out, *words)
+
+
+def answers(result):
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_run_tells_each_finished_run_and_the_end_as_json(plan, tmp_path):
+    result = run(plan, tmp_path / "out")
+    assert result.exit_code == 0
+    *runs, end = answers(result)
+    assert [r["finished"] for r in runs] == [1, 2, 3, 4]
+    assert {r["status"] for r in runs} == {"done"}
+    assert end == {"event": "end", "out": str(tmp_path / "out"), "runs": 4, "done": 4}
+    assert [e["event"] for e in answers(run(plan, tmp_path / "out"))] == ["end"]
+
+
+def test_failed_runs_are_told_by_the_exit_code(plan, tmp_path):
+    plan.write_text('problems = ["tiny", "tiny_unready"]\nmethods = ["sgd"]')
+    result = run(plan, tmp_path / "out")
+    assert result.exit_code == 1
+    assert answers(result)[-1]["failed"] == 1
+
+
+def test_a_dry_run_counts_and_measures_and_writes_nothing(plan, tmp_path):
+    [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))
+    assert (forecast["runs"], forecast["recorded"], forecast["to_do"]) == (4, 0, 4)
+    assert 4 * 4 * 4 * 0.01 < forecast["seconds"] < 10
+    assert not (tmp_path / "out").exists()
+    run(plan, tmp_path / "out")
+    [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))
+    assert (forecast["recorded"], forecast["to_do"], forecast["seconds"]) == (4, 0, 0.0)
+
+
+def test_a_mistake_in_a_plan_is_told_without_a_traceback(plan, tmp_path):
+    plan.write_text(PLAN.replace("adam", "adm"))
+    result = run(plan, tmp_path / "out")
+    assert result.exit_code == 1
+    assert "line 3: unknown method 'adm'. Did you mean 'adam'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_directory_that_cannot_be_written_is_told_without_a_traceback(plan, tmp_path):
+    (tmp_path / "file").touch()
+    result = run(plan, tmp_path / "file" / "out")
+    assert result.exit_code == 1
+    assert "Choose another directory with --out" in result.stderr
+
+
+def test_show_tells_how_far_runs_are(plan, tmp_path):
+    run(plan, tmp_path / "out")
+    table = probstep("show", tmp_path / "out").stdout
+    assert "tiny_slow" in table
+    assert "1 done" in table
+    rows = [json.loads(s) for s in probstep("show", tmp_path / "out", "--json").stdout.splitlines()]
+    assert [(row["method"], row["rate"]) for row in rows] == [
+        ("adam", 0.01),
+        ("adam", 0.1),
+        ("sgd", 0.01),
+        ("sgd", 0.1),
+    ]
+
+
+def test_show_says_where_there_is_nothing(tmp_path):
+    result = probstep("show", tmp_path)
+    assert result.exit_code == 1
+    assert "no records" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("problems", "digits_mlp"), ("methods", "adam"), ("plans", "paper-small")]
+)
+def test_list_has_what_there_is(kind, name):
+    assert name in probstep("list", kind).stdout
+
+
+def test_list_has_what_is_imported():
+    assert "tiny_deadly" in probstep("list", "problems", "--import", TINY).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "has no table PROBLEMS and no table METHODS"),
+        ("PROBLEMS = {'digits_mlp': None}", "'digits_mlp' is taken"),
+    ],
+)
+def test_an_import_that_makes_no_sense_is_told(tmp_path, text, words):
+    (tmp_path / "mine.py").write_text(text)
+    result = probstep("list", "problems", "--import", tmp_path / "mine.py")
+    assert result.exit_code == 1
+    assert words in result.stderr
+
+
+def test_help_explains_every_option():
+    result = probstep("run", "--help")
+    for option in (
+        "--jobs",
+        "--backend",
+        "--data-dir",
+        "--out",
+        "--dry-run",
+        "--import",
+        "--retry",
+    ):
+        assert option in result.stdout
+
+
+def test_the_command_line_knows_every_backend():
+    assert {backend.value for backend in Backend} == BACKENDS.keys()
+
+
+def start(plan, out):
+    words = ["run", plan, "--import", TINY, "--out", out, "--jobs", "2"]
+    command = [sys.executable, "-m", "probstep.bench", *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    before = timeless(out)
+    while timeless(out) == before:
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+def test_ctrl_c_and_kill_9_end_all_workers_and_the_runs_continue(plan, tmp_path, tiny):
+    plan.write_text(PLAN + "epochs = 15")
+    out = tmp_path / "out"
+    with start(plan, out) as process:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)  # the pipes are closed: no worker lives on
+        assert process.returncode == 130
+        assert b"the same command continues" in errors
+        assert b"Traceback" not in errors
+    assert {records[-1].status for records in timeless(out).values()} == {"interrupted"}
+    with start(plan, out) as process:
+        process.kill()
+        process.communicate(timeout=20)
+    runs = list_runs(parse_plan(plan.read_text()))
+    assert make_records(out, runs, tiny) == make_records(tmp_path / "undisturbed", runs, tiny)
+
+
+def test_a_terminal_shows_a_bar_and_a_line_per_worker(tmp_path):
+    first, second, *_ = list_runs(parse_plan(PLAN.replace("tiny_slow", "digits_mlp")))
+    tally = Tally({first.key: 1.0, second.key: 1.0}, {first.key: 20, second.key: 20})
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120)
+    bars = Bars(screen, tally)
+    record = Record(run=first, epoch=5, status="running", train_loss=0.25, effective_rate=0.5)
+    job, other = (Job(run, Setup(out=tmp_path), None, -1) for run in (first, second))
+    for event in (
+        Event(0, job, Epoch(record)),
+        Event(0, job, Tick(epoch=6, step=1, steps_per_epoch=4)),
+        Event(1, other, Tick(epoch=1, step=2, steps_per_epoch=4)),
+        Event(1, other, Note("look out")),
+    ):
+        bars.update(event)
+    screen.print(bars.render())
+    shown = screen.file.getvalue()
+    assert "look out" in shown
+    assert "0 of 2 runs" in shown
+    assert "5.25/20" in shown
+    assert "0.25" in shown
+    assert "0.50/20" in shown
+    bars.update(Event(0, job, Epoch(Record(run=first, epoch=6, status="diverged"))))
+    bars.update(Event(0, job))
+    assert tally.finished == 1
+    assert list(bars.workers) == [1]
+
+
+def test_a_record_cannot_command_the_terminal(tmp_path):
+    evil = make_run("\x1b]0;owned\x07[red]", "[/bold]")
+    store.prepare(tmp_path)
+    with store.claim(tmp_path, evil) as claim:
+        claim.append(Record(run=evil, epoch=0, status="failed", reason="\x1b[2J"))
+    shown = probstep("show", tmp_path).stdout
+    assert "\x1b" not in shown
+    assert "[red]" in shown
+    assert "[/bold]" in shown
+
+
+def test_the_example_of_an_own_problem_runs(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "own_problem.py"
+    result = probstep(
+        "run", example.with_suffix(".toml"), "--import", example, "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert answers(result)[-1]["done"] == 12
