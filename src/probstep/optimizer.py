@@ -143,7 +143,9 @@ class ProbStep(optim.Optimizer):
         self._evidence = Evidence()
         self._warned: set[str] = set()
         self._bind()
-        if model is not None and model._compiled_call_impl is None:  # its hooks would be compiled too
+        if (
+            model is not None and model._compiled_call_impl is None
+        ):  # its hooks would be compiled too
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
             model.register_forward_hook(ModelHooks(self._on_forward, begins=False))
 
