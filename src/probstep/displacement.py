@@ -68,15 +68,19 @@ class Moved:
         if vector.is_sparse:
             rows = tuple(vector._indices())
             origin, after = origin[rows], after[rows]
-        return (self.share * torch.dot(v, o - a) for v, o, a in _pieces(vector, origin, after))
+        return self._weighted(torch.dot(v, o - a) for v, o, a in _pieces(vector, origin, after))
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
-        return (self.share * torch.dot(b, b) for (b,) in _pieces(self.before))
+        return self._weighted(torch.dot(b, b) for (b,) in _pieces(self.before))
 
     def squares_decrease(self) -> Iterator[Tensor]:
         """Give, in parts, by how much it fell: a product, where a difference would cancel."""
-        return (self.share * torch.dot(b + a, b - a) for b, a in _pieces(self.before, self.after))
+        pieces = _pieces(self.before, self.after)
+        return self._weighted(torch.dot(b + a, b - a) for b, a in pieces)
+
+    def _weighted(self, parts: Iterable[Tensor]) -> Iterator[Tensor]:
+        return iter(parts) if self.share == 1.0 else (self.share * part for part in parts)
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,11 @@ class Step:
             / grad_scale
         )
 
+    @property
+    def has_penalty(self) -> bool:
+        """Say whether coupled decay adds to the objective."""
+        return any(m.decay for m in self.moved)
+
     def penalty(self) -> Tensor:
         """Return the coupled decay's share of the objective where the step began."""
         return _total(m.decay / 2 * part for m in self.moved if m.decay for part in m.squares())
@@ -237,8 +246,9 @@ def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> floa
 def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Cut tensors of one shape into flat pieces of at least single precision."""
     size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
-    flat = [torch.split(_real(tensor).reshape(-1), size) for tensor in tensors]
-    for pieces in zip(*flat, strict=True):
+    flat = [_real(tensor).reshape(-1) for tensor in tensors]
+    cut = [torch.split(tensor, size) if tensor.numel() > size else (tensor,) for tensor in flat]
+    for pieces in zip(*cut, strict=True):
         yield tuple(piece.to(_at_least_single(piece.dtype)) for piece in pieces)
 
 

@@ -194,7 +194,7 @@ class ProbStep(optim.Optimizer):
     def _objective(self, loss: Tensor, step: Step) -> Tensor:
         """Return this rank's share of what is really minimised: negated if maximised, plus decay."""
         share = self._sign * wide(mean_of(loss).detach()) / self._ranks.size
-        return share + wide(step.penalty().to(loss.device))
+        return share + wide(step.penalty().to(loss.device)) if step.has_penalty else share
 
     def _slope(self, step: Step, clip: float | Tensor) -> Tensor:
         if self.rule.momentum_as_gradient:
@@ -240,7 +240,9 @@ class ProbStep(optim.Optimizer):
         value, paired = self._replay(reevaluate)
         self._check_loss(value)
         check_same_shape(value, loss)
-        after = self._objective(value, step) - wide(step.penalty_decrease().to(loss.device))
+        after = self._objective(value, step)
+        if step.has_penalty:
+            after = after - wide(step.penalty_decrease().to(loss.device))
         return after, torch.tensor(float(not paired))
 
     def _decide(self, seen: Observation, *, paired: bool) -> None:
