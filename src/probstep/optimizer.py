@@ -1,17 +1,15 @@
 """ProbStep: an optimizer proposes a step, a probe says how wrong its quadratic was, a rule rescales it.
 
-`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest of this file is what it takes to be
-a torch optimizer around another one: the ways in which a loss arrives, memory that checkpoints carry,
-learning rates that are lent and given back.
+`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest are the ways in which a loss
+arrives, and what a user reads.
 """
 
-import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -24,8 +22,6 @@ from .checks import (
     checked,
     checked_noise,
     frames_to_caller,
-    refuse_mixed_maximize,
-    refuse_unusable,
 )
 from .closures import Evidence, Forward, first_pass, mean_of
 from .displacement import Step, pack, wide
@@ -35,14 +31,11 @@ from .inference import implied_bound, step_factor
 from .probe import ModelHooks, Tape, gradients_set_aside
 from .rules import Observation, PaperRule, Rule
 from .schedule import EveryStep, Schedule
+from .wrapper import Wrapper, firing_own_hooks
 
-MEMORY = "probstep"  # our one key in every param group: checkpoints carry it unasked
 WORDS = ("up", "down", "keep", "uninformative", "unpaired", "skipped")
 NO_DECISIONS = dict.fromkeys(WORDS, 0)
 PATIENCE = 20  # probes that say nothing, from the first one on, before we say so
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,26 +61,7 @@ class Probe:
     decision: str
 
 
-def _firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
-    """Fire the hooks registered on the wrapper: the base's step fires its own and the global ones."""
-
-    @functools.wraps(step)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        optimizer: Any = args[0]
-        for before in optimizer._optimizer_step_pre_hooks.values():
-            changed = before(optimizer, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        result = step(*args, **kwargs)
-        for after in optimizer._optimizer_step_post_hooks.values():
-            after(optimizer, args, kwargs)
-        return result
-
-    wrapper.hooked = True  # type: ignore[attr-defined]  # torch.optim leaves a hooked step alone
-    return wrapper
-
-
-class ProbStep(optim.Optimizer):
+class ProbStep(Wrapper):
     """Adapt the learning rate of a torch optimizer while it trains.
 
     ProbStep is itself a torch optimizer: schedulers, hooks, checkpoints and trainers take it as they
@@ -125,12 +99,7 @@ class ProbStep(optim.Optimizer):
         model: nn.Module | None = None,
         process_group: Group = None,
     ) -> None:
-        refuse_unusable(optimizer)
-        if isinstance(optimizer, ProbStep):
-            raise TypeError("This optimizer is adapted already: it is a ProbStep.")
-        self.base: Any = _Unbound()
-        super().__init__([{"params": []}], optimizer.defaults)
-        self.base = optimizer
+        super().__init__(optimizer)
         self.rule: Rule = PaperRule() if rule is None else checked(rule, "rule", "decide")
         self.lower_bound = as_bound(lower_bound, sign=self._sign)
         self.noise = checked_noise(noise)
@@ -143,9 +112,8 @@ class ProbStep(optim.Optimizer):
         self._evidence = Evidence()
         self._warned: set[str] = set()
         self._bind()
-        if (
-            model is not None and model._compiled_call_impl is None
-        ):  # its hooks would be compiled too
+        # In a model that is compiled in place the hooks would be compiled too.
+        if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
             model.register_forward_hook(ModelHooks(self._on_forward, begins=False))
 
@@ -161,7 +129,7 @@ class ProbStep(optim.Optimizer):
             if not math.isfinite(gradients):
                 step.undo()
                 return self._skip(f_before)
-            self._step_base()  # line 5: v = eta W g is what the base optimizer does
+            self._step_base(self.scale)  # line 5: v = eta W g is what the base optimizer does
             phi = self._slope(step, clip)  # line 6
             s = self._stretch(step, loss, f, phi)  # lines 8 to 14
             f_plus, unpaired = self._probe(step, loss, reevaluate)  # line 16
@@ -288,7 +256,7 @@ class ProbStep(optim.Optimizer):
 
     # The ways in which a loss arrives
 
-    @_firing_own_hooks
+    @firing_own_hooks
     def step(  # type: ignore[override]
         self,
         closure: Forward | None = None,
@@ -345,7 +313,7 @@ class ProbStep(optim.Optimizer):
         elif self._is_stretching and loss is not None:
             self._take_stretched(loss, clip)
         else:
-            self._step_base()
+            self._step_base(self.scale)
         is_blind = probing or (self._is_stretching and loss is None)
         if reevaluate is None and is_blind and not self._rates_are_zero():
             self._warn_once(
@@ -359,7 +327,7 @@ class ProbStep(optim.Optimizer):
         """Take the posterior mean's step without a probe and without waiting for the device."""
         with self._undone_if_it_raises() as step:
             f = self._objective(loss, step)
-            self._step_base()
+            self._step_base(self.scale)
             self._stretch(step, loss, f, self._slope(step, clip))
 
     def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor, Forward]:
@@ -473,53 +441,7 @@ class ProbStep(optim.Optimizer):
     def __repr__(self) -> str:
         return f"ProbStep({self.base!r}, rule={self.rule!r}, scale={self.scale:.4g})"
 
-    # What makes it a torch optimizer
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The base's groups: one list, shared."""
-        return self.base.param_groups  # type: ignore[no-any-return]
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.base.param_groups = groups
-        if not isinstance(self.base, _Unbound):
-            self._bind()
-
-    @property
-    def state(self) -> Any:
-        """The base's state: one mapping, shared; ProbStep writes nothing into it."""
-        return self.base.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self.base.state = state
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters; it steps at its own `lr` times the common scale."""
-        refuse_mixed_maximize([*self.param_groups, {**self.defaults, **param_group}])
-        self.base.add_param_group(param_group)
-        if not isinstance(self.base, _Unbound):
-            self._bind()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the base's state_dict; the adaptation's memory lies in its param_groups."""
-        for before in self._optimizer_state_dict_pre_hooks.values():
-            before(self)
-        state: dict[str, Any] = self.base.state_dict()
-        for after in self._optimizer_state_dict_post_hooks.values():
-            state = after(self, state) or state
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a checkpoint of ProbStep, or one of the bare optimizer (then the scale starts at 1)."""
-        for before in self._optimizer_load_state_dict_pre_hooks.values():
-            state_dict = before(self, state_dict) or state_dict
-        refuse_mixed_maximize(state_dict["param_groups"])
-        self.base.load_state_dict(state_dict)
-        self._bind()
-        for after in self._optimizer_load_state_dict_post_hooks.values():
-            after(self)
+    # Small change
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -537,36 +459,11 @@ class ProbStep(optim.Optimizer):
 
     # Memory and small change
 
-    def __getattr__(self, name: str) -> Any:
-        # What only the base has (train() and eval() of a schedule-free optimizer); nothing private, or
-        # a GradScaler would take us for a fused optimizer that unscales by itself.
-        if name.startswith("_") or name == "base":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.base, name)
-
-    @property
-    def _memory(self) -> dict[str, Any]:
-        for group in self.param_groups:
-            if MEMORY in group:
-                return group[MEMORY]  # type: ignore[no-any-return]
-        self._bind()  # the base was given a checkpoint of its own
-        return self._memory
-
-    def _remember(self, **changes: Any) -> None:
-        # A new dictionary each time: a state_dict taken earlier must not change under its owner.
-        memory = {**self._memory, **changes}
-        for group in self.param_groups:
-            group[MEMORY] = memory
-
-    def _bind(self) -> None:
-        """Find the memory in any group, or begin one, and mirror it in all."""
-        refuse_mixed_maximize(self.param_groups)
+    def _complete(self, found: dict[str, Any]) -> dict[str, Any]:
         fresh = _new_memory(self.lower_bound)
-        found: dict[str, Any] = next((g[MEMORY] for g in self.param_groups if MEMORY in g), {})
         if found.get("bound", {}).keys() != fresh["bound"].keys():
             found = {**found, "bound": fresh["bound"]}  # saved with another kind of lower bound
-        for group in self.param_groups:
-            group[MEMORY] = {**fresh, **found}
+        return {**fresh, **found}
 
     @property
     def _ranks(self) -> Ranks:
@@ -582,24 +479,6 @@ class ProbStep(optim.Optimizer):
 
     def _is_due(self) -> bool:
         return self.probe.is_due(self._memory["steps"]) and not self._rates_are_zero()
-
-    def _rates_are_zero(self) -> bool:
-        """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
-        rates = [group["lr"] for group in self.param_groups]
-        is_on_host = all(
-            not isinstance(rate, Tensor) or rate.device.type == "cpu" for rate in rates
-        )
-        return is_on_host and all(rate == 0 for rate in rates)
-
-    def _params(self) -> Iterator[Tensor]:
-        return (p for group in self.param_groups for p in group["params"])
-
-    def _devices(self) -> set[torch.device]:
-        return {p.device for p in self._params()}
-
-    def _step_base(self) -> None:
-        with _lent_rates(self.param_groups, self.scale):
-            self.base.step()
 
     def _check_loss(self, loss: object) -> None:
         check_loss(loss, per_sample=isinstance(self.noise, SampleNoise))
@@ -621,33 +500,3 @@ def _new_memory(bound: LowerBound | None) -> dict[str, Any]:
         "last": asdict(nothing),
         "bound": {} if bound is None else bound.init(),
     }
-
-
-@contextmanager
-def _lent_rates(groups: list[dict[str, Any]], scale: float) -> Iterator[None]:
-    """Multiply every `lr` by the scale and give it back; a tensor, even a shared one, in place."""
-    kept = [group["lr"] for group in groups]
-    tensors = {id(rate): rate for rate in kept if isinstance(rate, Tensor)}
-    contents = {key: rate.clone() for key, rate in tensors.items()}
-    try:
-        for rate in tensors.values():
-            rate.mul_(scale)
-        for group, rate in zip(groups, kept, strict=True):
-            group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
-        yield
-    finally:
-        for key, rate in tensors.items():
-            rate.copy_(contents[key])
-        for group, rate in zip(groups, kept, strict=True):
-            group["lr"] = rate
-
-
-class _Unbound:
-    """Stands in for the base optimizer while torch.optim.Optimizer.__init__ fills in its own fields."""
-
-    def __init__(self) -> None:
-        self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[Any, Any] = {}
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take no notice."""
