@@ -20,7 +20,7 @@ def first_pass(
     params: Sequence[Tensor],
     check: Callable[[object], None],
     recording: AbstractContextManager[None],
-) -> tuple[Tensor, Forward]:
+) -> tuple[Tensor | None, Forward]:
     """Run the closure, and backward unless it did so itself.
 
     Args:
@@ -30,13 +30,16 @@ def first_pass(
         recording: Entered around the closure alone.
 
     Returns:
-        The loss, and the function that computes it again for a probe.
+        The loss (None if the closure returned that and `check` let it pass), and the function that
+        computes it again for a probe.
     """
     before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
     with torch.enable_grad():
         with recording:
             loss = closure()
         check(loss)
+        if loss is None:
+            return None, closure
         if any(
             p.grad is not None and p.grad is not g for p, (g, _) in zip(params, before, strict=True)
         ):

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn, optim
@@ -60,6 +60,14 @@ class Probe:
     ratio: float
     scale: float
     decision: str
+
+
+class _Registered(NamedTuple):
+    """What was handed over for the next step."""
+
+    reevaluate: Forward | None = None
+    loss: Tensor | None = None
+    grad_scale: float | Tensor | None = None
 
 
 def _firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
@@ -133,7 +141,7 @@ class ProbStep(optim.Optimizer):
         self.process_group = process_group
         self._tape = Tape(model)
         self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
-        self._registered: tuple[Forward | None, Tensor | None] = (None, None)
+        self._registered = _Registered()
         self._warned: set[str] = set()
         self._bind()
         if model is not None:
@@ -278,16 +286,20 @@ class ProbStep(optim.Optimizer):
         probing = self._is_due()
         try:
             with torch.no_grad():
+                again = None
                 if closure is not None:
                     loss, again = self._first_pass(closure, record=probing)
-                    reevaluate = reevaluate or self._registered[0] or again
-                else:
-                    reevaluate = reevaluate or self._registered[0]
-                    loss = self._registered[1] if loss is None else loss
-                clip = self._clip if grad_scale is None else grad_scale
-                self._take(loss, reevaluate, clip, probing)
+                handed = self._registered  # read only now: a trainer's closure may hand it over
+                whole_loss = handed.loss if closure is not None or loss is None else None
+                grad_scale = handed.grad_scale if grad_scale is None else grad_scale
+                self._take(
+                    loss if whole_loss is None else whole_loss,
+                    reevaluate or handed.reevaluate or again,
+                    self._clip if grad_scale is None else grad_scale,
+                    probing,
+                )
         finally:
-            self._clip, self._registered = 1.0, (None, None)
+            self._clip, self._registered = 1.0, _Registered()
             self._tape.clear()
         self._remember(steps=self._memory["steps"] + 1)
         if closure is None and self._is_due():
@@ -322,9 +334,12 @@ class ProbStep(optim.Optimizer):
         self._step_base()
         self._stretch(step, loss, f, self._slope(step, clip))
 
-    def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor, Forward]:
+    def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor | None, Forward]:
+        params = list(self._params())
+        if self._registered.reevaluate is not None:  # a trainer: it records its own passes
+            return first_pass(closure, params, self._check_unless_none, nullcontext())
         recording = self._tape.recording("closure", self._devices()) if record else nullcontext()
-        return first_pass(closure, list(self._params()), self._check_loss, recording)
+        return first_pass(closure, params, self._check_loss, recording)
 
     def _on_forward(self, model: nn.Module) -> None:
         if model.training and self._is_due():
@@ -359,14 +374,22 @@ class ProbStep(optim.Optimizer):
         with self._tape.recording("forward_pass", self._devices()):
             yield
 
-    def reevaluate_with(self, reevaluate: Forward, loss: Tensor | None = None) -> None:
+    def reevaluate_with(
+        self,
+        reevaluate: Forward,
+        loss: Tensor | None = None,
+        grad_scale: float | Tensor | None = None,
+    ) -> None:
         """Hand over the means to probe the next step, for trainers that call a bare `step()`.
+
+        A trainer's closure may call it, too: what was handed over counts, not what the closure returns.
 
         Args:
             reevaluate: Computes the loss of the coming step's batch again.
             loss: That loss, if it is at hand; otherwise a probed step costs two forward passes.
+            grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
-        self._registered = (reevaluate, loss)
+        self._registered = _Registered(reevaluate, loss, grad_scale)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Clip the norm of the gradients and remember by how much, so that the slope stays right.
@@ -536,6 +559,10 @@ class ProbStep(optim.Optimizer):
 
     def _check_loss(self, loss: object) -> None:
         check_loss(loss, per_sample=isinstance(self.noise, SampleNoise))
+
+    def _check_unless_none(self, loss: object) -> None:
+        if loss is not None:  # a trainer says so that it skips its batch
+            self._check_loss(loss)
 
     def _warn_once(self, key: str, message: str) -> None:
         if key not in self._warned:
