@@ -20,6 +20,13 @@ from probstep.integrations.lightning import LearningRateAdaptation
 
 FROZEN = PaperRule(up=1, down=1)
 BATCHES = 7  # odd, so that the last window of two is cut short
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:The number of training batches"),
@@ -70,15 +77,8 @@ def batches(dtype=torch.float32):
 
 def fit(module, *, epochs=3, adaptation=None, ckpt_path=None, dtype=torch.float32, **settings):
     adaptation = adaptation or LearningRateAdaptation()
-    defaults = dict(
-        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
-    )
-    trainer = Trainer(
-        max_epochs=epochs,
-        enable_model_summary=False,
-        callbacks=[SameNoise(), adaptation],
-        **{**defaults, **settings},
-    )
+    callbacks = [SameNoise(), adaptation]
+    trainer = Trainer(max_epochs=epochs, callbacks=callbacks, **{**QUIET, **settings})
     trainer.fit(module, DataLoader(batches(dtype), batch_size=8), ckpt_path=ckpt_path)
     return trainer
 
@@ -178,10 +178,7 @@ def test_resuming_from_lightnings_checkpoint_is_bit_for_bit(tmp_path, accumulate
 
 def test_a_checkpoint_loads_without_the_callback(tmp_path):
     fit(Module(), epochs=1).save_checkpoint(tmp_path / "one.ckpt")
-    trainer = Trainer(
-        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+    trainer = Trainer(max_epochs=2, **QUIET)
     trainer.fit(Module(), DataLoader(batches(), batch_size=8), ckpt_path=tmp_path / "one.ckpt")
     assert type(trainer.optimizers[0]) is torch.optim.SGD
 

@@ -4,7 +4,6 @@ import functools
 
 import pytest
 import torch
-from torch import nn
 
 from probstep import Every, PaperRule, ProbStep
 
@@ -75,6 +74,7 @@ def for_classifier():
 
 MODELS = {
     "causal": (language_model, for_language_model),
+    "without dropout": (functools.partial(language_model, dropout=0.0), for_language_model),
     "classifier": (classifier, for_classifier),
 }
 
@@ -88,13 +88,28 @@ class InOrder(Trainer):
 
 def make_trainer(folder, model="causal", **arguments):
     make_model, make_data = MODELS[model]
-    settings = dict(
-        output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=SIZE, use_cpu=True,
-        learning_rate=1e-4, lr_scheduler_type="constant", report_to=[], save_strategy="no",
-        disable_tqdm=True, logging_steps=1, max_grad_norm=0.0, dataloader_pin_memory=False, seed=3,
-    )  # fmt: skip
-    args = TrainingArguments(**{**settings, **arguments})
+    settings = {
+        "max_steps": STEPS,
+        "per_device_train_batch_size": SIZE,
+        "learning_rate": 1e-4,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "seed": 3,
+        "report_to": [],
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+    }
+    args = TrainingArguments(output_dir=str(folder), **{**settings, **arguments})
     return InOrder(model=make_model(), args=args, train_dataset=make_data())
+
+
+def train(trainer, **arguments):
+    torch.manual_seed(3)  # the Trainer seeds when it is made, not when it trains
+    trainer.train(**arguments)
+    return trainer
 
 
 def optimizer_of(trainer):
@@ -110,8 +125,8 @@ def weights_of(trainer):
 def test_a_probe_covers_the_window_and_leaves_no_trace(tmp_path):
     arguments = {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5}
     bare, adapted = (make_trainer(tmp_path, "classifier", **arguments) for _ in range(2))
-    bare.train()
-    adapt(adapted, rule=FROZEN).train()
+    train(bare)
+    train(adapt(adapted, rule=FROZEN))
     assert torch.equal(weights_of(adapted), weights_of(bare))
     assert optimizer_of(adapted).metrics()["probe_forwards"] == STEPS
     assert [row.get("loss") for row in adapted.state.log_history] == [
@@ -127,32 +142,31 @@ def test_a_probe_covers_the_window_and_leaves_no_trace(tmp_path):
         {"max_grad_norm": 0.05},
         {"gradient_accumulation_steps": 2, "label_smoothing_factor": 0.1, "max_grad_norm": 0.05},
         {"optim": "sgd", "learning_rate": 1e-3},
-        {"bf16": False, "gradient_checkpointing": True},
+        {"gradient_checkpointing": True},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ["causal", "classifier"])
 def test_a_step_too_small_to_bend_shows_the_ratio_two(tmp_path, model, arguments):
     """A wrong weight of a micro-batch or a lost clip factor would show another ratio."""
-    arguments = {"learning_rate": 1e-6, "max_steps": 3, **arguments}
+    arguments = {"learning_rate": 1e-5, "max_steps": 3, **arguments}
     trainer = adapt(make_trainer(tmp_path, model, **arguments), rule=FROZEN)
     trainer.model.double()
     trainer.train()
     assert "probes/unpaired" not in optimizer_of(trainer).metrics()
-    assert optimizer_of(trainer).last_probe.ratio == pytest.approx(2, abs=0.01)
+    assert optimizer_of(trainer).last_probe.ratio == pytest.approx(2, abs=0.02)
 
 
 def test_it_trains_as_a_hand_written_loop(tmp_path):
-    trainer = adapt(make_trainer(tmp_path, max_grad_norm=0.3))
+    trainer = adapt(make_trainer(tmp_path, "without dropout", max_grad_norm=0.3))
     trainer.train()
-    model = language_model()
+    model = language_model(dropout=0.0)
     names = trainer.get_decay_parameter_names(model)
     groups = [
         {"params": [p for n, p in model.named_parameters() if (n in names) == is_decayed]}
         for is_decayed in (True, False)
     ]
     opt = ProbStep(torch.optim.AdamW(groups, lr=1e-4, weight_decay=0.0), model=model)
-    torch.manual_seed(trainer.args.seed)
     rows = for_language_model()
     for start in range(0, STEPS * SIZE, SIZE):
         batch = {k: torch.stack([r[k] for r in rows[start : start + SIZE]]) for k in rows[0]}
@@ -173,9 +187,9 @@ def test_resuming_from_a_checkpoint_is_bit_for_bit(tmp_path, schedule):
         "save_strategy": "steps", "save_steps": 4,
     }  # fmt: skip
     whole = adapt(make_trainer(tmp_path, "classifier", **arguments))
-    whole.train()
+    train(whole)
     resumed = adapt(make_trainer(tmp_path, "classifier", **arguments))
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    train(resumed, resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert optimizer_of(resumed).metrics() == optimizer_of(whole).metrics()
     assert optimizer_of(whole).scale > 1
     assert torch.equal(weights_of(resumed), weights_of(whole))
@@ -207,10 +221,10 @@ def test_an_optimizer_of_ones_own_and_a_second_train_are_adapted(tmp_path):
 
 
 def test_it_lowers_the_loss_from_a_rate_far_too_small(tmp_path):
-    arguments = {"max_steps": 40, "learning_rate": 1e-6, "optim": "sgd"}
-    bare, adapted = (make_trainer(tmp_path, "classifier", **arguments) for _ in range(2))
-    before = adapted.evaluate(for_classifier())["eval_loss"]
-    bare.train()
-    adapt(adapted).train()
-    assert bare.evaluate(for_classifier())["eval_loss"] == pytest.approx(before, rel=1e-3)
-    assert adapted.evaluate(for_classifier())["eval_loss"] < 0.99 * before
+    arguments = {"max_steps": 40, "learning_rate": 1e-6, "logging_steps": 100}
+    bare, adapted = (make_trainer(tmp_path, **arguments) for _ in range(2))
+    before = adapted.evaluate(for_language_model())["eval_loss"]
+    train(bare)
+    train(adapt(adapted))
+    gains = [before - t.evaluate(for_language_model())["eval_loss"] for t in (bare, adapted)]
+    assert gains[1] > 10 * gains[0] > 0

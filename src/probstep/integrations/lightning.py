@@ -123,7 +123,9 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
             self._is_probing = False
         loss = _loss_of(output)
         if loss is None:
-            raise RuntimeError("training_step returned a loss at first and None for the same batch.")
+            raise RuntimeError(
+                "training_step returned a loss at first and None for the same batch."
+            )
         return loss
 
     def _telling(self, trainer: Trainer, module: LightningModule) -> Callable[..., None]:

@@ -96,5 +96,7 @@ class _Adapter:
     @property
     def _required_window(self) -> AcceleratedWindow:
         if self._window is None:
-            raise RuntimeError("The trainer has made no optimizer. Call adapt(trainer) before train().")
+            raise RuntimeError(
+                "The trainer has made no optimizer. Call adapt(trainer) before train()."
+            )
         return self._window

@@ -61,7 +61,7 @@ class Window:
         return loss
 
     def keep(self, loss: Tensor, again: Again) -> None:
-        """Remember a micro-batch that was run inside `optimizer.forward_pass()`, and how to repeat it."""
+        """Remember a micro-batch that was run inside `optimizer.forward_pass()`."""
         self._losses.append(loss.detach())
         self._parts.append(again)
 
