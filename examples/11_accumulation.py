@@ -1,6 +1,6 @@
 """Gradient accumulation: the probe covers all micro-batches of the step.
 
-    python examples/11_accumulation.py
+python examples/11_accumulation.py
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Several parameter groups: one adapted scale, and the ratios of the groups' rates stay.
 
-    python examples/13_groups.py
+python examples/13_groups.py
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A compiled model: pass it, because finding its buffers by hooks would recompile it at every probe.
 
-    python examples/14_compile.py [BACKEND]
+python examples/14_compile.py [BACKEND]
 """
 
 import sys

@@ -1,11 +1,11 @@
 """An exponential moving average of the weights, by torch.optim.swa_utils: nothing to do.
 
-    python examples/15_weight_averaging.py
+python examples/15_weight_averaging.py
 """
 
 import torch
-from toy import batches, loss_of, network, report
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from toy import batches, loss_of, network, report
 
 import probstep
 

@@ -1,11 +1,11 @@
 """Warm-up and cosine decay: the schedule writes `lr`, ProbStep multiplies it by its own scale.
 
-    python examples/16_schedules.py
+python examples/16_schedules.py
 """
 
 import torch
-from toy import batches, loss_of, network, report
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+from toy import batches, loss_of, network, report
 
 import probstep
 

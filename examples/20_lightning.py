@@ -1,12 +1,12 @@
 """Lightning: an unchanged LightningModule and one callback. Needs the extra `lightning`.
 
-    python examples/20_lightning.py
+python examples/20_lightning.py
 """
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from toy import loss_of, network, report, samples
 from torch.utils.data import DataLoader, TensorDataset
+from toy import loss_of, network, report, samples
 
 from probstep.integrations.lightning import LearningRateAdaptation
 
@@ -19,11 +19,13 @@ class Classifier(LightningModule):
         self.net = network()
 
     def training_step(self, batch, batch_idx):  # noqa: ARG002
+        """Return the loss of a batch."""
         loss = loss_of(self.net, batch)
         self.log("loss", loss)
         return loss
 
     def configure_optimizers(self):
+        """Return an optimizer at a rate that is too small."""
         return torch.optim.SGD(self.parameters(), lr=1e-3)
 
 

@@ -1,12 +1,12 @@
 """Accelerate: prepare a ProbStep, and let a window follow the accumulation. Needs the extra.
 
-    python examples/22_accelerate.py        # or: accelerate launch examples/22_accelerate.py
+python examples/22_accelerate.py        # or: accelerate launch examples/22_accelerate.py
 """
 
 import torch
 from accelerate import Accelerator
-from toy import loss_of, network, report, samples
 from torch.utils.data import DataLoader, TensorDataset
+from toy import loss_of, network, report, samples
 
 import probstep
 from probstep.integrations.accelerate import track

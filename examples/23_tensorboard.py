@@ -1,13 +1,13 @@
 """TensorBoard: two lines write the rate, the ratio and the counts after every step. Needs the extra.
 
-    python examples/23_tensorboard.py [FOLDER] && tensorboard --logdir FOLDER
+python examples/23_tensorboard.py [FOLDER] && tensorboard --logdir FOLDER
 """
 
 import sys
 
 import torch
-from toy import batches, loss_of, network, report
 from torch.utils.tensorboard import SummaryWriter
+from toy import batches, loss_of, network, report
 
 import probstep
 from probstep.integrations.tensorboard import record

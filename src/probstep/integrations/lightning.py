@@ -62,6 +62,7 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
                 pl_module,
                 training_step=self._recording(trainer, pl_module.training_step),
                 configure_gradient_clipping=self._telling(trainer, pl_module),
+                optimizer_zero_grad=_past(optimizer, pl_module.optimizer_zero_grad),
             )
         )
 
@@ -156,6 +157,20 @@ def _refuse_unusable(trainer: Trainer, module: LightningModule) -> None:
             f"{type(trainer.strategy).__name__} steps inside its own engine, where no optimizer can be "
             "adapted. Use a strategy that leaves the step to torch: single device, DDP or FSDP2."
         )
+
+
+def _past(optimizer: ProbStep, clear: Callable[..., None]) -> Callable[..., None]:
+    """Return an optimizer_zero_grad that goes past ProbStep to the optimizer inside.
+
+    Lightning clears the gradients between a forward pass and its backward; ProbStep would take that as
+    the sign that the pass has come to nothing.
+    """
+
+    @functools.wraps(clear)
+    def optimizer_zero_grad(epoch: int, batch_idx: int, _: Any) -> None:
+        clear(epoch, batch_idx, optimizer.base)
+
+    return optimizer_zero_grad
 
 
 def _loss_of(output: Any) -> Tensor | None:
