@@ -3,9 +3,11 @@
     python benchmarks/scale.py [ROUNDS]
 
 Measured: a DDP step of an MLP on 1, 2 and 4 gloo processes; bare, unprobed and probed in turn, round
-after round, so that a noisy machine disturbs them alike; medians of the rounds. Counted: the collectives
-that a probed step adds, and their bytes. Modelled: the same step on up to 4096 ranks, by the formula and
-the assumptions of `Cluster`.
+after round. On a shared machine the CPU time of a rank (median of the rounds) says what a probe costs; the
+wall time (fastest round) says it only as long as every rank has a core to itself. Counted: the
+collectives that a probed step adds, and their bytes; how far the ranks' parameters drift apart in 20
+adapted steps on different data. Modelled: the same step on up to 4096 ranks, by the formula and the
+assumptions of `Cluster`.
 """
 
 import itertools
@@ -67,7 +69,7 @@ class Cluster:
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    sizes = (784, 1000, 500, 100, 10)
+    sizes = (256, 512, 512, 10)
     layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
@@ -75,8 +77,8 @@ def network() -> nn.Module:
 def steps_of(rank: int) -> dict[str, Callable[[], object]]:
     """What is timed, each with a model of its own."""
     generator = torch.Generator().manual_seed(rank)
-    x = torch.randn(256, 784, generator=generator)
-    y = torch.randint(10, (256,), generator=generator)
+    x = torch.randn(1024, 256, generator=generator)
+    y = torch.randint(10, (1024,), generator=generator)
 
     def parts(probe: probstep.Every | None):
         model = DistributedDataParallel(network())
@@ -126,50 +128,69 @@ def counted() -> Iterator[list[int]]:
 
 
 def measure(rank: int, ranks: int, folder: str, rounds: int) -> None:
-    """Leave in the folder: seconds of each part, in every round, and the bytes of the collectives."""
+    """Leave in the folder: CPU and wall seconds of each part, the bytes of the collectives, the drift."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(folder) / "store"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     steps = steps_of(rank)
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds + 3):
+    wall: dict[str, list[float]] = {name: [] for name in steps}
+    cpu: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
         for name, step in steps.items():
             dist.barrier()
-            start = time.perf_counter()
+            start = time.perf_counter(), time.process_time()
             step()
-            times[name].append(time.perf_counter() - start)
+            wall[name].append(time.perf_counter() - start[0])
+            cpu[name].append(time.process_time() - start[1])
     with counted() as sizes:
         steps["probed"]()
+    apart = drift(rank)
     if rank == 0:
-        torch.save(({k: v[3:] for k, v in times.items()}, sizes), Path(folder) / "times.pt")
+        medians = {name: statistics.median(seconds) for name, seconds in cpu.items()}
+        fastest = {name: min(seconds) for name, seconds in wall.items()}
+        torch.save((medians, fastest, sizes, apart), Path(folder) / "measured.pt")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def measured(ranks: int, rounds: int) -> tuple[dict[str, list[float]], list[int]]:
+def drift(rank: int, steps: int = 20) -> float:
+    """Return the largest distance between two ranks' parameters, relative to their norm."""
+    model = DistributedDataParallel(network())
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), probstep.PaperRule())
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(steps):
+        x = torch.randn(64, 256, generator=generator)
+        y = torch.randint(10, (64,), generator=generator)
+        opt.step(lambda x=x, y=y: nn.functional.cross_entropy(model(x), y))
+    own = nn.utils.parameters_to_vector(model.parameters()).detach()
+    others = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(others, own)
+    return max((other - own).norm().item() for other in others) / own.norm().item()
+
+
+Seconds = dict[str, float]
+
+
+def measured(ranks: int, rounds: int) -> tuple[Seconds, Seconds, list[int], float]:
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(measure, (ranks, folder, rounds), nprocs=ranks)
-        return torch.load(Path(folder) / "times.pt")
+        return torch.load(Path(folder) / "measured.pt")
 
 
 def print_measured(rounds: int) -> None:
     print(
-        "| ranks | bare step | unprobed | probed | of that, forward | one all-reduce | collectives |"
+        "| ranks | bare step, CPU | unprobed | probed | a forward | probed, wall | all-reduce, wall "
+        "| collectives | drift |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for ranks in MEASURED:
-        times, sizes = measured(ranks, rounds)
-        bare = statistics.median(times["bare"])
-
-        def share(name: str, times=times) -> float:
-            pairs = zip(times[name], times["bare"], strict=True)
-            return statistics.median(t / b for t, b in pairs)
-
+        cpu, wall, sizes, apart = measured(ranks, rounds)
+        bare = cpu["bare"]
         print(
-            f"| {ranks} | {bare * 1e3:.1f} ms | {share('unprobed') - 1:+.1%} "
-            f"| {share('probed') - 1:+.1%} | {share('forward'):.1%} "
-            f"| {statistics.median(times['all-reduce']) * 1e6:.0f} µs "
-            f"| {len(sizes)} of {max(sizes, default=0)} bytes at most |"
+            f"| {ranks} | {bare * 1e3:.1f} ms | {cpu['unprobed'] / bare - 1:+.1%} "
+            f"| {cpu['probed'] / bare - 1:+.1%} | {cpu['forward'] / bare:.1%} "
+            f"| {wall['probed'] / wall['bare'] - 1:+.1%} | {wall['all-reduce'] * 1e6:.0f} µs "
+            f"| {len(sizes)}, {sum(sizes)} bytes | {apart:g} |"
         )
 
 
