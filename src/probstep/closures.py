@@ -32,7 +32,7 @@ def first_pass(
     check: Callable[[object], None],
     recording: AbstractContextManager[None],
     evidence: Evidence,
-) -> tuple[Tensor, Forward]:
+) -> tuple[Tensor | None, Forward]:
     """Run the closure, and backward unless it did so itself.
 
     Args:
@@ -43,13 +43,16 @@ def first_pass(
         evidence: What earlier steps have taught about the closure.
 
     Returns:
-        The loss, and the function that computes it again for a probe.
+        The loss (None if the closure returned that and `check` let it pass), and the function that
+        computes it again for a probe.
     """
     before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
     with torch.enable_grad():
         with _watching_backward(params if evidence.is_needed else ()) as has_run, recording:
             loss = closure()
         check(loss)
+        if loss is None:
+            return None, closure
         pairs = zip(params, before, strict=True)
         is_new = any(p.grad is not None and p.grad is not grad for p, (grad, _) in pairs)
         if any(grad is not None for grad, _ in before):

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn, optim
@@ -65,6 +65,14 @@ class Probe:
     ratio: float
     scale: float
     decision: str
+
+
+class _Registered(NamedTuple):
+    """What was handed over for the next step."""
+
+    reevaluate: Forward | None = None
+    loss: Tensor | None = None
+    grad_scale: float | Tensor | None = None
 
 
 class ProbStep(Wrapper):
@@ -122,7 +130,7 @@ class ProbStep(Wrapper):
         self.process_group = process_group
         self._tape = Tape(model)
         self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
-        self._registered: tuple[Forward | None, Tensor | None] = (None, None)
+        self._registered = _Registered()
         self._evidence = Evidence()
         self._pending: Tensor | None = None  # loss and |g|^2 of the last step, unread
         self._warned: set[str] = set()
@@ -400,20 +408,20 @@ class ProbStep(Wrapper):
         check_step_arguments(closure, loss, grad_scale)
         probing = self._is_due()
         self._hand_over()
-        again, known_loss = self._registered
-        reevaluate = reevaluate or again
         try:
             with torch.no_grad():
+                again = None
                 if closure is not None:
                     loss, again = self._first_pass(closure, record=probing)
-                    reevaluate = reevaluate or again
-                elif loss is None:
-                    loss = known_loss
+                handed = self._registered  # read only now: a trainer's closure may hand it over
+                whole_loss = handed.loss if closure is not None or loss is None else None
+                grad_scale = handed.grad_scale if grad_scale is None else grad_scale
+                loss = loss if whole_loss is None else whole_loss
                 clip = self._clip if grad_scale is None else grad_scale
                 self._note(loss)
-                self._take(loss, reevaluate, clip, probing)
+                self._take(loss, reevaluate or handed.reevaluate or again, clip, probing)
         finally:
-            self._clip, self._registered = 1.0, (None, None)
+            self._clip, self._registered = 1.0, _Registered()
             self._tape.clear()
         if loss is not None or not self._rates_are_zero():  # not the dry run of a checkpoint
             self._remember(steps=self._memory["steps"] + 1)
@@ -450,9 +458,13 @@ class ProbStep(Wrapper):
             self._step_base(self.scale)
             self._stretch(step, loss, f, self._slope(step, clip))
 
-    def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor, Forward]:
-        recording = self._tape.recording("closure", self._devices()) if record else nullcontext()
+    def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor | None, Forward]:
         params = list(self._params())
+        if self._registered.reevaluate is not None:
+            # A trainer: it records its own passes, may skip a batch, and its closure sometimes begins
+            # the gradients and sometimes adds to them, so that earlier steps teach nothing.
+            return first_pass(closure, params, self._check_unless_none, nullcontext(), Evidence())
+        recording = self._tape.recording("closure", self._devices()) if record else nullcontext()
         return first_pass(closure, params, self._check_loss, recording, self._evidence)
 
     def _on_forward(self, model: nn.Module, begins: bool) -> None:
@@ -494,14 +506,22 @@ class ProbStep(Wrapper):
         with self._tape.recording("forward_pass", self._devices()):
             yield
 
-    def reevaluate_with(self, reevaluate: Forward, loss: Tensor | None = None) -> None:
+    def reevaluate_with(
+        self,
+        reevaluate: Forward,
+        loss: Tensor | None = None,
+        grad_scale: float | Tensor | None = None,
+    ) -> None:
         """Hand over the means to probe the next step, for trainers that call a bare `step()`.
+
+        A trainer's closure may call it, too: what was handed over counts, not what the closure returns.
 
         Args:
             reevaluate: Computes the loss of the coming step's batch again.
             loss: That loss, if it is at hand; otherwise a probed step costs two forward passes.
+            grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
-        self._registered = (reevaluate, loss)
+        self._registered = _Registered(reevaluate, loss, grad_scale)
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
@@ -519,7 +539,7 @@ class ProbStep(Wrapper):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters."""
-        self._clip, self._registered = 1.0, (None, None)
+        self._clip, self._registered = 1.0, _Registered()
         self._tape.gradients_cleared()
         if self._is_due():
             self._tape.mark(self._devices())
@@ -640,6 +660,10 @@ class ProbStep(Wrapper):
 
     def _check_loss(self, loss: object) -> None:
         check_loss(loss, per_sample=isinstance(self.noise, SampleNoise))
+
+    def _check_unless_none(self, loss: object) -> None:
+        if loss is not None:  # a trainer says so that it skips its batch
+            self._check_loss(loss)
 
     def _warn_once(self, key: str, message: str) -> None:
         if key not in self._warned:

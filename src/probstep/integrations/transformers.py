@@ -1,0 +1,102 @@
+"""Adapt the learning rate of a Transformers `Trainer`, of any subclass, in one line.
+
+    adapt(trainer).train()
+
+The trainer stays what it is; four of its methods are wrapped, on this instance only:
+`create_optimizer` adapts what it makes, `training_step` keeps its micro-batch, the accelerator's
+clipping reports its factor, and `log` adds the effective rate. A probe is `training_step` again without
+gradients and without its backward.
+
+Needs the extra: pip install 'probstep[transformers]'.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from ..optimizer import ProbStep
+from .accelerate import AcceleratedWindow, report_clipping
+from .borrowed import ignore, standing_in
+
+try:
+    from accelerate.optimizer import AcceleratedOptimizer
+    from transformers import Trainer
+except ImportError as error:
+    raise ImportError(
+        "probstep.integrations.transformers needs Transformers and Accelerate: "
+        "pip install 'probstep[transformers]'."
+    ) from error
+
+AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
+
+
+def adapt(trainer: AnyTrainer, **settings: Any) -> AnyTrainer:
+    """Make a trainer adapt the learning rate of its optimizer; everything else stays.
+
+    Args:
+        trainer: A Trainer, of any subclass, before `train()`. Its optimizer, schedule, accumulation,
+            clipping and checkpoints work as before; `learning_rate` is the rate to start from.
+        settings: Those of `ProbStep`: `rule`, `probe`, `lower_bound`, `noise`.
+    """
+    if trainer.is_deepspeed_enabled:
+        raise ValueError(
+            "DeepSpeed steps inside its own engine, where no optimizer can be adapted. Use DDP or FSDP."
+        )
+    adapter = _Adapter(trainer, settings)
+    for name in ("create_optimizer", "training_step", "log"):
+        setattr(trainer, name, getattr(adapter, name))
+    return trainer
+
+
+class _Adapter:
+    """What is wrapped around one trainer, and the window of its micro-batches."""
+
+    def __init__(self, trainer: Trainer, settings: dict[str, Any]) -> None:
+        self._trainer = trainer
+        self._settings = settings
+        self._create_optimizer: Callable[..., Any] = trainer.create_optimizer
+        self._training_step: Callable[..., Tensor] = trainer.training_step
+        self._log: Callable[..., None] = trainer.log
+        self._window: AcceleratedWindow | None = None
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        self._create_optimizer(*args, **kwargs)
+        trainer = self._trainer
+        if isinstance(trainer.optimizer, AcceleratedOptimizer):  # train() was called before
+            return trainer.optimizer
+        if not isinstance(trainer.optimizer, ProbStep):
+            model = trainer.model
+            trainer.optimizer = ProbStep(trainer.optimizer, model=model, **self._settings)
+        self._window = AcceleratedWindow(trainer.accelerator, trainer.optimizer)
+        report_clipping(trainer.accelerator, self._window.window)
+        return trainer.optimizer
+
+    def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
+        window = self._required_window
+        window.begin()
+        kept = copy.copy(inputs)  # compute_loss may take the labels out
+
+        def again() -> Tensor:
+            with standing_in(self._trainer.accelerator, backward=ignore):
+                return self._training_step(model, copy.copy(kept), *args, **kwargs)
+
+        with window.window.optimizer.forward_pass():
+            loss = self._training_step(model, inputs, *args, **kwargs)
+        window.window.keep(loss, again)
+        return loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        if "learning_rate" in logs:
+            opt = self._required_window.window.optimizer
+            logs = {**logs, "effective_lr": opt.effective_lr[0], "lr_scale": opt.scale}
+        self._log(logs, *args, **kwargs)
+
+    @property
+    def _required_window(self) -> AcceleratedWindow:
+        if self._window is None:
+            raise RuntimeError(
+                "The trainer has made no optimizer. Call adapt(trainer) before train()."
+            )
+        return self._window

@@ -1,0 +1,35 @@
+"""What an optimizer adapts reaches TensorBoard's files."""
+
+import pytest
+import torch
+from torch import nn
+
+from probstep import ProbStep
+
+pytest.importorskip("tensorboard")
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+from probstep.integrations.tensorboard import record
+
+
+def steps(opt, model, count):
+    x = torch.ones(4, 2)
+    for _ in range(count):
+        opt.step(lambda: model(x).square().mean())
+
+
+def test_the_metrics_are_written_every_so_often_until_removed(tmp_path):
+    model = nn.Linear(2, 1)
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+    with SummaryWriter(str(tmp_path)) as writer:
+        handle = record(opt, writer, every=2)
+        steps(opt, model, 5)
+        handle.remove()
+        steps(opt, model, 5)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    rates = events.Scalars("probstep/effective_lr")
+    assert [event.step for event in rates] == [2, 4]
+    assert rates[0].value == pytest.approx(1e-3 * 1.2**2)
+    assert "probstep/ratio" in events.Tags()["scalars"]

@@ -1,0 +1,230 @@
+"""An existing Trainer, adapted in one line, does what a hand-written loop does."""
+
+import functools
+
+import pytest
+import torch
+
+from probstep import Every, PaperRule, ProbStep
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
+
+from probstep.integrations.transformers import adapt
+
+FROZEN = PaperRule(up=1, down=1)
+STEPS, SIZE = 8, 4
+
+
+def language_model(dropout=0.1):
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=2, max_position_embeddings=16, attention_dropout=dropout,
+            pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        )
+    )  # fmt: skip
+
+
+def classifier():
+    torch.manual_seed(0)
+    return BertForSequenceClassification(
+        BertConfig(
+            vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=2, max_position_embeddings=16, num_labels=3, pad_token_id=0,
+        )
+    )  # fmt: skip
+
+
+def sentences():
+    """Sequences of different lengths, so that micro-batches hold different numbers of tokens."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, 32, (STEPS * SIZE * 2, 8), generator=generator)
+    lengths = torch.randint(3, 9, (len(tokens),), generator=generator)
+    is_padding = torch.arange(8) >= lengths[:, None]
+    return tokens.masked_fill(is_padding, 0), is_padding
+
+
+def for_language_model():
+    tokens, is_padding = sentences()
+    labels = tokens.masked_fill(is_padding, -100)
+    return [
+        {"input_ids": t, "labels": y, "attention_mask": (~p).long()}
+        for t, y, p in zip(tokens, labels, is_padding, strict=True)
+    ]
+
+
+def for_classifier():
+    tokens, is_padding = sentences()
+    return [
+        {"input_ids": t, "labels": t[0] % 3, "attention_mask": (~p).long()}
+        for t, p in zip(tokens, is_padding, strict=True)
+    ]
+
+
+MODELS = {
+    "causal": (language_model, for_language_model),
+    "without dropout": (functools.partial(language_model, dropout=0.0), for_language_model),
+    "classifier": (classifier, for_classifier),
+}
+
+
+class InOrder(Trainer):
+    """A Trainer of somebody's own: it does not shuffle."""
+
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+def make_trainer(folder, model="causal", **arguments):
+    make_model, make_data = MODELS[model]
+    settings = {
+        "max_steps": STEPS,
+        "per_device_train_batch_size": SIZE,
+        "learning_rate": 1e-4,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "seed": 3,
+        "report_to": [],
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+    }
+    args = TrainingArguments(output_dir=str(folder), **{**settings, **arguments})
+    return InOrder(model=make_model(), args=args, train_dataset=make_data())
+
+
+def train(trainer, **arguments):
+    torch.manual_seed(3)  # the Trainer seeds when it is made, not when it trains
+    trainer.train(**arguments)
+    return trainer
+
+
+def optimizer_of(trainer):
+    opt = trainer.optimizer.optimizer
+    assert isinstance(opt, ProbStep)
+    return opt
+
+
+def weights_of(trainer):
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def test_a_probe_covers_the_window_and_leaves_no_trace(tmp_path):
+    arguments = {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5}
+    bare, adapted = (make_trainer(tmp_path, "classifier", **arguments) for _ in range(2))
+    train(bare)
+    train(adapt(adapted, rule=FROZEN))
+    assert torch.equal(weights_of(adapted), weights_of(bare))
+    assert optimizer_of(adapted).metrics()["probe_forwards"] == STEPS
+    assert [row.get("loss") for row in adapted.state.log_history] == [
+        row.get("loss") for row in bare.state.log_history
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"gradient_accumulation_steps": 2},
+        {"max_grad_norm": 0.05},
+        {"gradient_accumulation_steps": 2, "label_smoothing_factor": 0.1, "max_grad_norm": 0.05},
+        {"optim": "sgd", "learning_rate": 1e-3},
+        {"gradient_checkpointing": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("model", ["causal", "classifier"])
+def test_a_step_too_small_to_bend_shows_the_ratio_two(tmp_path, model, arguments):
+    """A wrong weight of a micro-batch or a lost clip factor would show another ratio."""
+    arguments = {"learning_rate": 1e-5, "max_steps": 3, **arguments}
+    trainer = adapt(make_trainer(tmp_path, model, **arguments), rule=FROZEN)
+    trainer.model.double()
+    trainer.train()
+    assert optimizer_of(trainer).metrics()["probes/unpaired"] == 0
+    assert optimizer_of(trainer).last_probe.ratio == pytest.approx(2, abs=0.02)
+
+
+def test_it_trains_as_a_hand_written_loop(tmp_path):
+    trainer = adapt(make_trainer(tmp_path, "without dropout", max_grad_norm=0.3))
+    trainer.train()
+    model = language_model(dropout=0.0)
+    names = trainer.get_decay_parameter_names(model)
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if (n in names) == is_decayed]}
+        for is_decayed in (True, False)
+    ]
+    opt = ProbStep(torch.optim.AdamW(groups, lr=1e-4, weight_decay=0.0), model=model)
+    rows = for_language_model()
+    for start in range(0, STEPS * SIZE, SIZE):
+        batch = {k: torch.stack([r[k] for r in rows[start : start + SIZE]]) for k in rows[0]}
+        opt.zero_grad()
+        loss = model(**batch).loss
+        loss.backward()
+        opt.clip_grad_norm_(0.3)
+        opt.step(loss=loss, reevaluate=lambda batch=batch: model(**batch).loss)
+    assert optimizer_of(trainer).scale == opt.scale > 1
+    expected = torch.cat([p.detach().flatten() for p in model.parameters()])
+    torch.testing.assert_close(weights_of(trainer), expected)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_resuming_from_a_checkpoint_is_bit_for_bit(tmp_path, schedule):
+    arguments = {
+        "lr_scheduler_type": schedule, "warmup_steps": 2, "gradient_accumulation_steps": 2,
+        "save_strategy": "steps", "save_steps": 4,
+    }  # fmt: skip
+    whole = adapt(make_trainer(tmp_path, "classifier", **arguments))
+    train(whole)
+    resumed = adapt(make_trainer(tmp_path, "classifier", **arguments))
+    train(resumed, resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert optimizer_of(resumed).metrics() == optimizer_of(whole).metrics()
+    assert optimizer_of(whole).scale > 1
+    assert torch.equal(weights_of(resumed), weights_of(whole))
+
+
+def test_the_effective_rate_is_logged_beside_the_scheduled_one(tmp_path):
+    trainer = adapt(make_trainer(tmp_path, lr_scheduler_type="cosine", warmup_steps=2))
+    trainer.train()
+    rows = [row for row in trainer.state.log_history if "learning_rate" in row]
+    assert len(rows) == STEPS
+    assert rows[-1]["lr_scale"] == optimizer_of(trainer).scale
+    assert all(row["effective_lr"] >= 0 for row in rows)
+
+
+def test_probing_less_often_costs_less_often(tmp_path):
+    trainer = adapt(make_trainer(tmp_path), probe=Every(4))
+    trainer.train()
+    assert optimizer_of(trainer).metrics()["probe_forwards"] == STEPS // 4
+
+
+def test_an_optimizer_of_ones_own_and_a_second_train_are_adapted(tmp_path):
+    trainer = make_trainer(tmp_path)
+    trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=1e-3)
+    adapt(trainer).train()
+    first = optimizer_of(trainer)
+    trainer.train()
+    assert optimizer_of(trainer) is first
+    assert first.metrics()["steps"] == 2 * STEPS
+
+
+def test_it_lowers_the_loss_from_a_rate_far_too_small(tmp_path):
+    arguments = {"max_steps": 40, "learning_rate": 1e-6, "logging_steps": 100}
+    bare, adapted = (make_trainer(tmp_path, **arguments) for _ in range(2))
+    before = adapted.evaluate(for_language_model())["eval_loss"]
+    train(bare)
+    train(adapt(adapted))
+    gains = [before - t.evaluate(for_language_model())["eval_loss"] for t in (bare, adapted)]
+    assert gains[1] > 10 * gains[0] > 0
