@@ -1,0 +1,58 @@
+"""Performance profiles: how often a method ends within a factor of the best.
+
+Reference: Dolan and Moré, 2002, "Benchmarking optimization software with performance profiles".
+"""
+
+from collections.abc import Sequence
+
+from probstep.bench.report.axes import Axis
+from probstep.bench.report.cells import Cell, best, group_by
+from probstep.bench.report.chart import Figure, Line, Panel
+from probstep.bench.report.colours import method_styles
+
+METRIC = "train_loss"
+MOST = 1000.0
+POINTS = 121
+
+
+def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
+    """The share of a method's cells that end within a factor of the problem's best loss."""
+    ratios = loss_ratios(cells)
+    if len(ratios) < 2:
+        return None
+    columns = {cell.label: cell.column for cell in cells}
+    styles = method_styles(list(ratios), [columns[label] for label in ratios])
+    lines = [
+        Line(label, *_profile(values), *styles[label], 2.6 if columns[label] == "adapted" else 1.6)
+        for label, values in ratios.items()
+    ]
+    return Figure(
+        slug="profiles",
+        title="Performance profiles",
+        sentence="Pick one of a method's problems and initial rates at random: the curve is the chance "
+        "that its final training loss is at most so many times the best that any method reached on "
+        "the problem. Higher and further left is better; a run that diverged never gets there.",
+        rows=[[Panel("", Axis(1.0, MOST, "log"), Axis(-0.02, 1.02), lines)]],
+        x_label="factor of the best final training loss",
+        y_label="share of the runs",
+        legend=lines,
+        size=(560.0, 280.0),
+    )
+
+
+def loss_ratios(cells: Sequence[Cell]) -> dict[str, list[float]]:
+    """For each method its final losses over the best of their problems; diverged is infinite."""
+    ratios: dict[str, list[float]] = {}
+    for group in group_by([c for c in cells if c.has_ended], "problem").values():
+        finals = [(cell.label, cell.final(METRIC)) for cell in group]
+        least = best([value for _, value in finals], METRIC)
+        if least is None or least <= 0:  # a factor of it would mean nothing
+            continue
+        for label, value in finals:
+            ratios.setdefault(label, []).append(float("inf") if value is None else value / least)
+    return ratios
+
+
+def _profile(ratios: Sequence[float]) -> tuple[list[float], list[float | None]]:
+    factors = [MOST ** (i / (POINTS - 1)) for i in range(POINTS)]
+    return factors, [sum(r <= f * (1 + 1e-9) for r in ratios) / len(ratios) for f in factors]
