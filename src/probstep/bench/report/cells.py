@@ -51,7 +51,8 @@ class Cell:
         """Its place beside the others in the paper's figure, or its family."""
         if self.row is None:
             return "other"
-        return "L4" if self.row.rate == "factor" else self.row.family
+        is_l4 = (self.row.family, self.row.rate) == ("polyak", "factor")
+        return "L4" if is_l4 else self.row.family
 
     @property
     def is_default(self) -> bool:

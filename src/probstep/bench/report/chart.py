@@ -14,6 +14,7 @@ from probstep.bench.report.scene import (
     GREY,
     INK,
     RULE,
+    Anchor,
     Box,
     Colour,
     Dot,
@@ -39,7 +40,7 @@ DASHES: dict[str, tuple[float, ...]] = {
     "dotted": (2, 3),
     "dash-dotted": (8, 3, 2, 3),
 }
-LEGEND_ROW, LETTER = 18.0, 6.1  # pixels; the width of a letter is an average
+LEGEND_ROW, LETTER = 18.0, 6.8  # pixels; the width of a letter is an average
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _spacing(figure: Figure) -> _Spacing:
     return _Spacing(
         left=62.0 + 20.0 * bool(figure.row_names),
         top=26.0 + 20.0 * bool(figure.groups),
-        across=10.0 if figure.y_shared else 56.0,
+        across=12.0 if figure.y_shared else 56.0,
         down=34.0,
     )
 
@@ -217,13 +218,18 @@ def _ticks(panel: Panel, box: Box, *, with_y: bool) -> Iterable[Shape]:
         at = box.x + x * box.width
         if not panel.x_names:
             yield Path([(at, box.y), (at, bottom)], RULE)
-        yield Label(at, bottom + 15, text, 10, FAINT, "middle")
+        yield Label(at, bottom + 15, text, 10, FAINT, _tick_anchor(x))
     for y, text in _tick_shares(panel.y, panel.y_names, int(box.height / 24)):
         at = bottom - y * box.height
         if not panel.y_names:
             yield Path([(box.x, at), (box.x + box.width, at)], RULE)
         if with_y:
             yield Label(box.x - 6, at + 3.5, text, 10, FAINT, "end")
+
+
+def _tick_anchor(share: float) -> Anchor:
+    """At a panel's edge a tick's text turns inwards, away from the next panel's."""
+    return "start" if share < 0.01 else "end" if share > 0.99 else "middle"
 
 
 def _tick_shares(axis: Axis, names: Sequence[str], most: int) -> list[tuple[float, str]]:

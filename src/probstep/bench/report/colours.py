@@ -1,7 +1,7 @@
 """Colours that colour-blind people can tell apart, each for a light and for a dark page."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import matplotlib as mpl
 from matplotlib.colors import to_hex
@@ -18,7 +18,13 @@ PALETTE = (
     Colour("#5a6fd6", "#a3b1ff"),
     Colour("#6b4f2a", "#c9a878"),
 )
-FAMILY_COLOURS = {"fixed": GREY, "adapted": INK, "hypergradient": PALETTE[1], "L4": PALETTE[2]}
+Style = tuple[Colour, str]  # and a stroke
+FAMILIES: dict[str, Style] = {
+    "fixed": (GREY, "solid"),
+    "adapted": (INK, "solid"),
+    "hypergradient": (PALETTE[1], "dashed"),
+    "L4": (PALETTE[2], "dash-dotted"),
+}
 STROKES = ("solid", "dashed", "dotted", "dash-dotted")
 BETTER, WORSE = (0x4F, 0x9A, 0xCB), (0xE6, 0x8A, 0x2E)
 
@@ -39,20 +45,27 @@ def factor_colours(factors: Iterable[float]) -> dict[float, Colour]:
     """A colour for each factor of L4, from the lowest to the highest."""
     known = sorted(set(factors))
     spread = (known[-1] - known[0]) if len(known) > 1 else 1.0
-    return {f: _along("magma", 0.25 + 0.5 * (f - known[0]) / spread) for f in known}
+    return {f: _along("magma", 0.2 + 0.75 * (f - known[0]) / spread) for f in known}
 
 
-def method_styles(labels: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[Colour, str]]:
-    """A colour and a stroke for each method, known families first.
+def family_styles(labels: Mapping[str, str]) -> dict[str, Style]:
+    """A style for each method by its family; a second method of a family gets one of its own.
 
-    >>> method_styles(["adam", "mine"], ["fixed", "other"])["mine"][1]
-    'solid'
+    >>> styles = family_styles({"adam": "fixed", "adam_cosine": "fixed"})
+    >>> styles["adam"] == FAMILIES["fixed"], styles["adam_cosine"] == FAMILIES["fixed"]
+    (True, False)
     """
-    styles: dict[str, tuple[Colour, str]] = {}
-    for label, column in zip(labels, columns, strict=True):
-        style = FAMILY_COLOURS.get(column, PALETTE[0]), "solid"
-        styles.setdefault(label, style if style not in styles.values() else _next(len(styles)))
+    styles: dict[str, Style] = {}
+    for label, family in labels.items():
+        usual = FAMILIES.get(family)
+        is_free = usual is not None and usual not in styles.values()
+        styles[label] = usual if usual is not None and is_free else nth_style(len(styles))
     return styles
+
+
+def nth_style(n: int) -> Style:
+    """One style after the other: first other colours, then other strokes."""
+    return PALETTE[n % len(PALETTE)], STROKES[n // len(PALETTE) % len(STROKES)]
 
 
 def tile_colour(share: float) -> Colour:
@@ -72,7 +85,3 @@ def _along(name: str, share: float) -> Colour:
     """A place on a map of colours; its dark end is left out on a dark page, its bright on a light."""
     colours = mpl.colormaps[name]
     return Colour(to_hex(colours(0.84 * share)), to_hex(colours(0.3 + 0.7 * share)))
-
-
-def _next(count: int) -> tuple[Colour, str]:
-    return PALETTE[count % len(PALETTE)], STROKES[count // len(PALETTE) % len(STROKES)]

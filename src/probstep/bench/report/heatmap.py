@@ -67,7 +67,7 @@ def _panel(title: str, differences: dict[Place, float]) -> Panel:
             column=rates.index(rate),
             row=betas.index(beta),
             colour=tile_colour(2 * difference),  # half of the range is as strong as it gets
-            text=f"{100 * difference:+.0f}",
+            text=f"{round(100 * difference):+d}",
             name=f"η {spell(rate)}, β {spell(beta)}",
         )
         for (rate, beta), difference in differences.items()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -28,28 +29,30 @@ def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
     axes.set_xlim(0, scene.width)
     axes.set_ylim(scene.height, 0)
     axes.axis("off")
-    for shape in scene.shapes:
-        _PAINTERS[type(shape)](axes, shape)
+    for order, shape in enumerate(scene.shapes):  # later shapes lie on top, whatever they are
+        _PAINTERS[type(shape)](axes, shape).set_zorder(order)
     paths = [stem.with_suffix(suffix) for suffix in SUFFIXES]
     for path in paths:
         figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     return paths
 
 
-def _path(axes: Axes, path: Path) -> None:
+def _path(axes: Axes, path: Path) -> Artist:
     xs, ys = _with_gaps(path.points)
     line = Line2D(xs, ys, color=path.colour.light, linewidth=path.width * POINT)
     line.set_linestyle(_dashes(path.dash, path.width))
     axes.add_line(line)
+    line.set_solid_capstyle("butt")
     if path.clip is not None:
         box = path.clip
         corners = Bbox([[box.x, box.y], [box.x + box.width, box.y + box.height]])
         line.set_clip_box(TransformedBbox(corners, axes.transData))
+    return line
 
 
-def _box(axes: Axes, box: Box) -> None:
+def _box(axes: Axes, box: Box) -> Artist:
     style = _dashes(box.dash, box.line)
-    axes.add_patch(
+    return axes.add_patch(
         Rectangle(
             (box.x, box.y),
             box.width,
@@ -62,8 +65,8 @@ def _box(axes: Axes, box: Box) -> None:
     )
 
 
-def _dot(axes: Axes, dot: Dot) -> None:
-    axes.add_line(
+def _dot(axes: Axes, dot: Dot) -> Artist:
+    return axes.add_line(
         Line2D(
             [dot.x],
             [dot.y],
@@ -76,8 +79,8 @@ def _dot(axes: Axes, dot: Dot) -> None:
     )
 
 
-def _label(axes: Axes, label: Label) -> None:
-    axes.text(
+def _label(axes: Axes, label: Label) -> Artist:
+    return axes.text(
         label.x,
         label.y,
         label.text,
@@ -92,7 +95,7 @@ def _label(axes: Axes, label: Label) -> None:
     )
 
 
-_PAINTERS: dict[type, Callable[[Axes, Any], None]] = {
+_PAINTERS: dict[type, Callable[[Axes, Any], Artist]] = {
     Path: _path,
     Box: _box,
     Dot: _dot,

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from probstep.bench.report.axes import Axis
 from probstep.bench.report.cells import Cell, best, group_by
 from probstep.bench.report.chart import Figure, Line, Panel
-from probstep.bench.report.colours import method_styles
+from probstep.bench.report.colours import PALETTE, Style, nth_style
+from probstep.bench.report.grid import BASES
 
 METRIC = "train_loss"
 MOST = 1000.0
 POINTS = 121
+STROKES = {"adapted": "solid", "fixed": "dotted", "hypergradient": "dashed", "L4": "dash-dotted"}
 
 
 def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
@@ -21,7 +23,7 @@ def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
     if len(ratios) < 2:
         return None
     columns = {cell.label: cell.column for cell in cells}
-    styles = method_styles(list(ratios), [columns[label] for label in ratios])
+    styles = profile_styles([c for c in cells if c.label in ratios])
     lines = [
         Line(label, *_profile(values), *styles[label], 2.6 if columns[label] == "adapted" else 1.6)
         for label, values in ratios.items()
@@ -51,6 +53,19 @@ def loss_ratios(cells: Sequence[Cell]) -> dict[str, list[float]]:
         for label, value in finals:
             ratios.setdefault(label, []).append(float("inf") if value is None else value / least)
     return ratios
+
+
+def profile_styles(cells: Sequence[Cell]) -> dict[str, Style]:
+    """A colour for each optimizer, a stroke for each way to set its rate; others as they come."""
+    styles: dict[str, Style] = {}
+    bases = [base for base in BASES if any(cell.base == base for cell in cells)]
+    for cell in cells:
+        colour = PALETTE[bases.index(cell.base) % len(PALETTE)] if cell.base in bases else None
+        style = (colour, STROKES[cell.column]) if colour and cell.column in STROKES else None
+        if cell.label not in styles:
+            is_free = style is not None and style not in styles.values()
+            styles[cell.label] = style if style and is_free else nth_style(len(styles))
+    return styles
 
 
 def _profile(ratios: Sequence[float]) -> tuple[list[float], list[float | None]]:

@@ -5,24 +5,25 @@ from collections.abc import Sequence
 from probstep.bench.report.axes import Axis, fit_axis
 from probstep.bench.report.cells import HIGHER_IS_BETTER, Cell, group_by
 from probstep.bench.report.chart import Figure, Line, Panel
-from probstep.bench.report.colours import method_styles
+from probstep.bench.report.colours import FAMILIES, Style, family_styles
 from probstep.bench.report.grid import BASES, MOST_ROWS, NAMES
-from probstep.bench.report.scene import Colour
 
-Styles = dict[str, tuple[Colour, str]]
+Styles = dict[str, Style]
 
 
 def draw_sensitivity(cells: Sequence[Cell], metric: str) -> Figure | None:
     """Final values against the initial rate, a line per method; None if there are none."""
     shown = [c for c in cells if c.rate and c.rate > 0 and c.has_ended]
     known = {c.problem for c in shown if c.final(metric) is not None}
-    shown = [c for c in shown if c.problem in known]
+    swept = {k for k, group in group_by(shown, "problem", "label").items() if len(group) > 1}
+    shown = [c for c in shown if c.problem in known and (c.problem, c.label) in swept]
     if not shown:
         return None
     problems = list(dict.fromkeys(cell.problem for cell in shown))
     bases = sorted({cell.base for cell in shown}, key=_base_order)
-    labels = [(cell.label, cell.column) for cell in shown]
-    styles = method_styles(*zip(*dict.fromkeys(labels), strict=True))
+    styles: Styles = {}
+    for base in bases:
+        styles |= family_styles({c.label: c.column for c in shown if c.base == base})
     x = fit_axis([c.rate for c in shown if c.rate], "log")
     rows = [_row([c for c in shown if c.problem == p], bases, metric, styles, x) for p in problems]
     return Figure(
@@ -79,7 +80,10 @@ def _y_axis(metric: str, finals: Sequence[float]) -> Axis:
 
 
 def _legend(styles: Styles) -> list[Line]:
-    return [Line(name, (), (), c, dash, 2.0, "disc") for name, (c, dash) in styles.items()]
+    """The families by their name, whatever else there is by its own."""
+    usual = {style: family for family, style in FAMILIES.items()}
+    names = {style: usual.get(style, label) for label, style in styles.items()}
+    return [Line(name, (), (), c, dash, 2.0, "disc") for (c, dash), name in names.items()]
 
 
 def _base_order(base: str) -> tuple[int, str]:
