@@ -70,7 +70,7 @@ def spell(value: float) -> str:
     >>> spell(0.00001), spell(0.25), spell(1234567.0), spell(100.0)
     ('1e-5', '0.25', '1.235e6', '100')
     """
-    if value and not 1e-3 < abs(value) < 1e5:
+    if value and not 1e-3 < abs(value) < 1e4:
         digits, power = f"{value:.3e}".split("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return f"{value:.4g}"

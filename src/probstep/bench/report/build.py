@@ -13,7 +13,7 @@ from probstep.bench.report.illustration import draw_illustration
 from probstep.bench.report.page import write_page
 from probstep.bench.report.paint import paint
 from probstep.bench.report.profiles import draw_profiles
-from probstep.bench.report.rosenbrock import draw_rosenbrock
+from probstep.bench.report.rosenbrock import draw_rosenbrock, is_rosenbrock
 from probstep.bench.report.sensitivity import draw_sensitivity
 from probstep.bench.report.sentences import conclude
 from probstep.bench.report.tables import (
@@ -62,24 +62,31 @@ def make_report(out: Path, target: Path | None = None) -> Report:
     (target / "figures").mkdir(parents=True, exist_ok=True)
     for figure in figures:
         paint(lay_out(figure), target / "figures" / figure.slug)
-    return _write(target, conclude(cells), cells, figures)
+    return _write(target, conclude(_compared(cells)), cells, figures)
 
 
 def draw_figures(cells: Sequence[Cell]) -> list[Figure]:
     """All figures that these records can fill."""
+    compared = _compared(cells)
     figures = [
-        draw_sensitivity(cells, "test_accuracy"),
-        draw_sensitivity(cells, "train_loss"),
-        draw_grid(cells, "train_accuracy"),
-        draw_grid(cells, "train_loss"),
-        draw_grid(cells, "test_accuracy"),
-        draw_grid(cells, "effective_rate", ADAPTIVE),
-        draw_profiles(cells),
+        draw_sensitivity(compared, "test_accuracy"),
+        draw_sensitivity(compared, "train_loss"),
+        draw_grid(compared, "train_accuracy"),
+        draw_grid(compared, "train_loss"),
+        draw_grid(compared, "test_accuracy"),
+        draw_grid(compared, "effective_rate", ADAPTIVE),
+        draw_profiles(compared),
         draw_heatmap(cells),
         draw_rosenbrock(cells),
         draw_illustration(),
     ]
     return [figure for figure in figures if figure is not None]
+
+
+def _compared(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells without those that have a figure of their own."""
+    has_own = draw_rosenbrock(cells) is not None
+    return [cell for cell in cells if not (has_own and is_rosenbrock(cell))]
 
 
 def _write(

@@ -142,7 +142,7 @@ def lay_out(figure: Figure) -> Scene:
         [Box(left, space.top + i * pitch, *figure.size) for left in lefts]
         for i in range(len(figure.rows))
     ]
-    shapes = [*_headings(figure, lefts, boxes, space, width), *legend]
+    shapes = [*_headings(figure, lefts, boxes, space), *legend]
     for panels, row in zip(figure.rows, boxes, strict=True):
         shapes += _row(figure, panels, row)
     return Scene(width, _lowest(legend, height) + 12, tuple(shapes))
@@ -150,7 +150,7 @@ def lay_out(figure: Figure) -> Scene:
 
 def _spacing(figure: Figure) -> _Spacing:
     return _Spacing(
-        left=62.0 + 20.0 * bool(figure.row_names),
+        left=62.0 + 32.0 * bool(figure.row_names),
         top=26.0 + 20.0 * bool(figure.groups),
         across=12.0 if figure.y_shared else 56.0,
         down=34.0,
@@ -174,7 +174,6 @@ def _headings(
     lefts: Sequence[float],
     boxes: Sequence[Sequence[Box]],
     space: _Spacing,
-    width: float,
 ) -> Iterable[Shape]:
     bottom = boxes[-1][0].y + figure.size[1]
     middle = (lefts[0] + lefts[-1] + figure.size[0]) / 2
@@ -187,8 +186,15 @@ def _headings(
         yield Label(sum(ends) / 2, 16, name, 13, anchor="middle", bold=True)
         first += count
     for name, row in zip(figure.row_names, boxes, strict=False):
-        at = row[0].y + figure.size[1] / 2
-        yield Label(34, at, name, 11, anchor="middle", bold=True, turned=True)
+        yield from _row_name(name, row[0].y + figure.size[1] / 2, figure.size[1] + space.down)
+
+
+def _row_name(name: str, middle: float, room: float) -> Iterable[Shape]:
+    """The name of a row, and under it what sets it apart from its namesakes."""
+    most = int(room / (LETTER + 0.4))
+    for x, text, bold in zip((34, 48), name.split(" ", 1), (True, False), strict=False):
+        cut = text if len(text) <= most else text[: most - 1] + "…"
+        yield Label(x, middle, cut, 11, anchor="middle", bold=bold, turned=True)
 
 
 def _row(figure: Figure, panels: Sequence[Panel | None], boxes: Sequence[Box]) -> list[Shape]:
@@ -241,7 +247,8 @@ def _tick_shares(axis: Axis, names: Sequence[str], most: int) -> list[tuple[floa
 def _curve(panel: Panel, line: Line, box: Box) -> Iterable[Shape]:
     points = [_place(panel, x, y, box) for x, y in zip(line.xs, line.ys, strict=True)]
     values = [
-        "" if y is None else f"{spell(x)}, {spell(y)}" for x, y in zip(line.xs, line.ys, strict=True)
+        "" if y is None else f"{spell(x)}, {spell(y)}"
+        for x, y in zip(line.xs, line.ys, strict=True)
     ]
     dash = DASHES[line.dash]
     if line.width:
@@ -281,9 +288,9 @@ def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[S
     x, y = left, top + 8
     if figure.legend_title:
         yield Label(x, y + 4, figure.legend_title, 11, FAINT)
-        x += len(figure.legend_title) * LETTER + 14
+        x += len(figure.legend_title) * LETTER + 8
+    needed = 46 + max((len(line.name) for line in figure.legend), default=0) * LETTER
     for line in figure.legend:
-        needed = 34 + len(line.name) * LETTER + 14
         if x + needed > left + width and x > left:
             x, y = left, y + LEGEND_ROW
         if line.width:

@@ -35,15 +35,19 @@ SENTENCES = {
 }
 
 
-def draw_grid(cells: Sequence[Cell], metric: str, columns: Sequence[str] = COLUMNS) -> Figure | None:
+def draw_grid(
+    cells: Sequence[Cell], metric: str, columns: Sequence[str] = COLUMNS
+) -> Figure | None:
     """The grid of one metric over the epochs; None if no record has it."""
-    shown = [c for c in cells if c.column in columns and any(v is not None for v in c.curve(metric)[1])]
+    shown = [
+        c for c in cells if c.column in columns and any(v is not None for v in c.curve(metric)[1])
+    ]
     shown = _one_variant_each(shown)
     problems = list(dict.fromkeys(cell.problem for cell in shown))
     if not shown:
         return None
     groups = _groups(shown, columns)
-    colours = _colours(cells)
+    colours = _colours(shown)
     rows = [
         _row([c for c in shown if c.problem == problem], groups, metric, colours)
         for problem in problems[:MOST_ROWS]
@@ -115,14 +119,19 @@ def _y_axis(metric: str, curves: Sequence[Sequence[float | None]]) -> Axis:
         return fit_axis(values, "log")
     starts = sorted(curve[0] for curve in curves if curve and curve[0] is not None)
     most = 10 * starts[len(starts) // 2] if starts else max(values)
-    return fit_axis([v for v in values if v <= most] or values, "log" if min(values) > 0 else "linear")
+    return fit_axis(
+        [v for v in values if v <= most] or values, "log" if min(values) > 0 else "linear"
+    )
 
 
 def _colours(cells: Sequence[Cell]) -> dict[tuple[bool, float], Colour]:
     """By whether it is a factor of L4, and the rate."""
     rates = rate_colours(c.rate for c in cells if c.rate and c.column != "L4")
     factors = factor_colours(c.rate for c in cells if c.rate and c.column == "L4")
-    return {**{(False, r): c for r, c in rates.items()}, **{(True, f): c for f, c in factors.items()}}
+    return {
+        **{(False, r): c for r, c in rates.items()},
+        **{(True, f): c for f, c in factors.items()},
+    }
 
 
 def _legend(colours: dict[tuple[bool, float], Colour]) -> list[Line]:
@@ -136,11 +145,12 @@ def _legend(colours: dict[tuple[bool, float], Colour]) -> list[Line]:
 
 def _sentence(metric: str, columns: Sequence[str], problems: int) -> str:
     frames = {
-        "fixed": "thin grey frame: fixed rate",
-        "adapted": "thick frame: adapted by probstep",
-        "hypergradient": "dashed: hypergradient descent",
-        "L4": "dash-dotted: L4, whose factor takes the place of the rate",
+        "fixed": "thin grey, a fixed rate",
+        "adapted": "thick, adapted by probstep",
+        "hypergradient": "dashed, hypergradient descent",
+        "L4": "dash-dotted, L4, whose factor takes the place of the rate",
     }
     more = f" The first {MOST_ROWS} of {problems} problems." if problems > MOST_ROWS else ""
     said = "; ".join(frames[column] for column in columns)
-    return f"One curve per initial rate, the median over seeds. {SENTENCES[metric]} {said}.{more}"
+    beginning = "One curve per initial rate, the median over seeds."
+    return f"{beginning} {SENTENCES[metric]} Frames: {said}.{more}"

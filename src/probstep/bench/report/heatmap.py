@@ -59,6 +59,11 @@ def _momentum(cell: Cell) -> float | None:
     return number(value)
 
 
+def _spell_points(difference: float) -> str:
+    points = round(100 * difference)
+    return f"{points:+d}" if points else "0"
+
+
 def _panel(title: str, differences: dict[Place, float]) -> Panel:
     rates = sorted({rate for rate, _ in differences})
     betas = sorted({beta for _, beta in differences})
@@ -67,7 +72,7 @@ def _panel(title: str, differences: dict[Place, float]) -> Panel:
             column=rates.index(rate),
             row=betas.index(beta),
             colour=tile_colour(2 * difference),  # half of the range is as strong as it gets
-            text=f"{round(100 * difference):+d}",
+            text=_spell_points(difference),
             name=f"η {spell(rate)}, β {spell(beta)}",
         )
         for (rate, beta), difference in differences.items()

@@ -80,9 +80,9 @@ def number(value: Any) -> float | None:
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """A text of printable letters, cut where it is too long.
+    r"""A text of printable letters, cut where it is too long.
 
-    >>> clean("adam\\x1b[31m"), clean("long" * 30, longest=9)
+    >>> clean("adam\x1b[31m"), clean("long" * 30, longest=9)
     ('adam�[31m', 'longlong…')
     """
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -4,14 +4,13 @@ It needs no records: `infer_example` computes every number with `probstep.infere
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from probstep.bench.report.axes import Axis
-from probstep.bench.report.chart import Figure, Line, Panel
+from probstep.bench.report.chart import Figure, Line, Marker, Panel
 from probstep.bench.report.colours import PALETTE
 from probstep.bench.report.scene import GREY, INK, Colour
 from probstep.inference import Gaussian, Likelihood, posterior
@@ -53,7 +52,9 @@ def infer_example() -> Example:
     error = START - SOLUTION
     loss = float(error @ HESSIAN @ error) / 2
     seen = Likelihood(START, HESSIAN @ error, bound=0.0, noise=NOISE)
-    priors = [Gaussian(START, torch.diag(torch.tensor(d, dtype=torch.float64))) for d in (WIDE, NARROW)]
+    priors = [
+        Gaussian(START, torch.diag(torch.tensor(d, dtype=torch.float64))) for d in (WIDE, NARROW)
+    ]
     wide, narrow = priors
     return Example(loss, seen, wide, narrow, *(posterior(prior, seen, loss) for prior in priors))
 
@@ -127,9 +128,7 @@ def _dense(belief: Gaussian) -> Tensor:
     return belief.covariance @ torch.eye(len(belief.mean), dtype=belief.mean.dtype)
 
 
-def _ellipse(
-    name: str, centre: Tensor, matrix: Tensor, colour: Colour, width: float = 1.8
-) -> Line:
+def _ellipse(name: str, centre: Tensor, matrix: Tensor, colour: Colour, width: float = 1.8) -> Line:
     """The points at which x' matrix^-1 x = 1, around a centre."""
     angles = torch.linspace(0, 2 * math.pi, 121, dtype=torch.float64)
     circle = torch.stack((angles.cos(), angles.sin()), dim=1)
@@ -141,6 +140,6 @@ def _line(name: str, points: Tensor, colour: Colour, dash: str, width: float) ->
     return Line(name, xs, ys, colour, dash, width)
 
 
-def _point(name: str, at: Tensor, colour: Colour, marker: str) -> Line:
+def _point(name: str, at: Tensor, colour: Colour, marker: Marker) -> Line:
     x, y = at.tolist()
     return Line(name, [x], [y], colour, width=0, marker=marker)

@@ -19,6 +19,7 @@ STROKES = {"adapted": "solid", "fixed": "dotted", "hypergradient": "dashed", "L4
 
 def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
     """The share of a method's cells that end within a factor of the problem's best loss."""
+    cells = _usual(cells)
     ratios = loss_ratios(cells)
     if len(ratios) < 2:
         return None
@@ -53,6 +54,12 @@ def loss_ratios(cells: Sequence[Cell]) -> dict[str, list[float]]:
         for label, value in finals:
             ratios.setdefault(label, []).append(float("inf") if value is None else value / least)
     return ratios
+
+
+def _usual(cells: Sequence[Cell]) -> list[Cell]:
+    """Of a method that was given several settings only its own; all of them would hide each other."""
+    counts = {m: len(group_by(group, "label")) for (m,), group in group_by(cells, "method").items()}
+    return [cell for cell in cells if cell.is_default or counts[cell.method] == 1]
 
 
 def profile_styles(cells: Sequence[Cell]) -> dict[str, Style]:

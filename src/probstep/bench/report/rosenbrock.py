@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from probstep.bench.report.axes import fit_axis, spell
-from probstep.bench.report.cells import Cell, group_by
+from probstep.bench.report.axes import Axis, fit_axis, spell
+from probstep.bench.report.cells import Cell
 from probstep.bench.report.chart import Figure, Line, Panel
 from probstep.bench.report.colours import PALETTE
 from probstep.bench.report.histories import number
@@ -16,6 +16,7 @@ STYLES: tuple[tuple[Colour, str], ...] = (  # the paper's purple, grey, blue and
     (PALETTE[2], "dashed"),
 )
 STANDARD, POLYAK = "standard step", "inference, R = 0 (Polyak)"
+WIDTHS = {POLYAK: 0.8}
 
 
 def draw_rosenbrock(cells: Sequence[Cell]) -> Figure | None:
@@ -49,15 +50,19 @@ Curve = tuple[list[float], list[float | None]]
 def rosenbrock_curves(cells: Sequence[Cell]) -> dict[str, dict[str, Curve]]:
     """The loss against the step, by panel and line: fixed rates from small to large, then adapted."""
     panels: dict[tuple[bool, float], dict[str, Curve]] = {}
-    for (problem,), group in group_by(cells, "problem").items():
-        for cell in group if problem.split()[0] == "rosenbrock" else ():
-            if cell.base == "adam" and cell.rate:
-                lines = panels.setdefault((_is_adapted(cell), cell.rate), {})
-                lines.setdefault(_line_name(cell), _curve(cell))
+    for cell in cells:
+        if is_rosenbrock(cell) and cell.base == "adam" and cell.rate:
+            lines = panels.setdefault((_is_adapted(cell), cell.rate), {})
+            lines.setdefault(_line_name(cell), _curve(cell))
     return {
         f"{'adapted' if adapted else 'fixed'} η, {'from ' * adapted}{spell(rate)}": lines
         for (adapted, rate), lines in sorted(panels.items())
     }
+
+
+def is_rosenbrock(cell: Cell) -> bool:
+    """Whether the cell is of the problem that this figure is about."""
+    return cell.histories[0].run.problem == "rosenbrock"
 
 
 def _is_adapted(cell: Cell) -> bool:
@@ -81,8 +86,11 @@ def _curve(cell: Cell) -> Curve:
 
 
 def _panel(
-    title: str, lines: dict[str, Curve], styles: dict[str, tuple[Colour, str]], y: object
+    title: str, lines: dict[str, Curve], styles: dict[str, tuple[Colour, str]], y: Axis
 ) -> Panel:
-    curves = [Line(name, *curve, *styles[name]) for name, curve in lines.items()]
+    behind_first = sorted(lines, key=lambda name: name != POLYAK)  # it swings across all others
+    curves = [
+        Line(name, *lines[name], *styles[name], WIDTHS.get(name, 1.8)) for name in behind_first
+    ]
     x = fit_axis([x for line in curves for x in line.xs], margin=0.0)
     return Panel(title, x, y, curves, frame="adapted" if "adapted" in title else "fixed")

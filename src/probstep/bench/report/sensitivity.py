@@ -23,7 +23,8 @@ def draw_sensitivity(cells: Sequence[Cell], metric: str) -> Figure | None:
     bases = sorted({cell.base for cell in shown}, key=_base_order)
     styles: Styles = {}
     for base in bases:
-        styles |= family_styles({c.label: c.column for c in shown if c.base == base})
+        usual_first = sorted(shown, key=lambda cell: not cell.is_default)
+        styles |= family_styles({c.label: c.column for c in usual_first if c.base == base})
     x = fit_axis([c.rate for c in shown if c.rate], "log")
     rows = [_row([c for c in shown if c.problem == p], bases, metric, styles, x) for p in problems]
     return Figure(

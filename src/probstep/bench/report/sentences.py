@@ -8,6 +8,7 @@ from probstep.bench.report.grid import BASES
 from probstep.bench.report.tables import costs, reliability, score_metric
 
 SHARE = 0.05
+SPELLED = 3  # more ranges than these nobody reads
 
 
 def conclude(cells: Sequence[Cell]) -> list[str]:
@@ -31,15 +32,19 @@ def _pairs(cells: Sequence[Cell]) -> list[list[Cell]]:
 def _side(group: Sequence[Cell], column: str) -> tuple[list[Cell], str, float | None]:
     """The cells of one kind, what they are judged by, and the best of both kinds."""
     metric = score_metric(group)
-    return [c for c in group if c.column == column], metric, best([c.final(metric) for c in group], metric)
+    return (
+        [c for c in group if c.column == column],
+        metric,
+        best([c.final(metric) for c in group], metric),
+    )
 
 
 def _spell_ends(sides: Sequence[tuple[list[Cell], str, float | None]]) -> str:
     cells = [cell for members, _, _ in sides for cell in members]
     rates = sorted({cell.rate for cell in cells if cell.rate})
     near = sum(reliability(m, metric, least, SHARE) * len(m) for m, metric, least in sides)
-    ranges = ", ".join(_spell_range(members, metric) for members, metric, _ in sides[:4])
-    more = f" and {len(sides) - 4} more" if len(sides) > 4 else ""
+    ranges = ", ".join(_spell_range(members, metric) for members, metric, _ in sides[:SPELLED])
+    more = f" and {len(sides) - SPELLED} more" if len(sides) > SPELLED else ""
     return (
         f"from initial rates of {spell(rates[0])} to {spell(rates[-1])}, {round(near)} of {len(cells)} "
         f"ended within {SHARE:.0%} of the best ({ranges}{more})."

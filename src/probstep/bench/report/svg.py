@@ -19,12 +19,16 @@ def write_svg(scene: Scene, title: str) -> str:
     body = "".join(_WRITERS[type(shape)](shape) for shape in scene.shapes)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     least = f'style="min-width:{0.72 * scene.width:.0f}px"'
-    return f'<svg class="figure" {size} {least} role="img" aria-label="{escape(title)}">{body}</svg>'
+    return (
+        f'<svg class="figure" {size} {least} role="img" aria-label="{escape(title)}">{body}</svg>'
+    )
 
 
 def _path(path: Path) -> str:
     values = f' data-v="{escape("|".join(path.values))}"' if path.name else ""
-    drawn = f'<path class="s" d="{_route(path.points)}" {_stroke(path.colour, path.width, path.dash)}'
+    drawn = (
+        f'<path class="s" d="{_route(path.points)}" {_stroke(path.colour, path.width, path.dash)}'
+    )
     drawn += f"{_name(path.name)}{values}/>"
     return drawn if path.clip is None else _clipped(drawn, path.clip)
 

@@ -134,8 +134,9 @@ def tabulate_failures(cells: Sequence[Cell]) -> Table:
     return Table(
         "failures",
         "What went wrong",
-        f"Every run that did not reach its last epoch: {said}." if rows else "Every run reached its "
-        "last epoch.",
+        f"Every run that did not reach its last epoch: {said}."
+        if rows
+        else "Every run reached its last epoch.",
         ("problem", "method", "initial rate", "seed", "status", "epoch", "reason"),
         rows,
     )
