@@ -94,5 +94,5 @@ def _fit_log(values: list[float], margin: float) -> Axis:
 
 
 def _round_up(step: float) -> float:
-    power = 10 ** math.floor(math.log10(step))
+    power = 10.0 ** math.floor(math.log10(step))
     return next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= step * (1 - 1e-9))

@@ -25,6 +25,7 @@ from probstep.bench.report.scene import (
     Shape,
 )
 
+Edge = Literal["top", "bottom"]
 Marker = Literal["none", "disc", "ring", "cross"]
 
 FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, Fig. 3
@@ -89,7 +90,7 @@ class Panel:
     frame: str = "plain"
     x_names: Sequence[str] = ()
     y_names: Sequence[str] = ()
-    worst: Literal["top", "bottom"] = "top"
+    worst: Edge = "top"
 
 
 @dataclass(frozen=True)
@@ -289,8 +290,8 @@ def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[S
     if figure.legend_title:
         yield Label(x, y + 4, figure.legend_title, 11, FAINT)
         x += len(figure.legend_title) * LETTER + 8
-    needed = 46 + max((len(line.name) for line in figure.legend), default=0) * LETTER
     for line in figure.legend:
+        needed = 46 + len(line.name) * LETTER
         if x + needed > left + width and x > left:
             x, y = left, y + LEGEND_ROW
         if line.width:

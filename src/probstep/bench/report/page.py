@@ -45,7 +45,7 @@ def write_page(
 ) -> str:
     """The page as a text."""
     script = read_asset("page.js")
-    slugs = [shown.slug for shown in (*figures, *tables)]
+    slugs = [figure.slug for figure in figures] + [table.slug for table in tables]
     contents = "".join(f'<a href="#{slug}">{slug.replace("-", " ")}</a>' for slug in slugs)
     sections = [_figure(figure) for figure in figures] + [_table(table) for table in tables]
     return PAGE.format(
@@ -85,7 +85,8 @@ def _table(table: Table) -> str:
         f'<th scope="col"><button type="button">{escape(c)}</button></th>' for c in table.columns
     )
     rows = "".join(f"<tr>{_cells(table, row)}</tr>" for row in table.rows)
-    body = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    content = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
+    body = f'<div class="scroll"><table>{content}</table></div>'
     return (
         f'<section id="{table.slug}"><h2>{escape(table.title)}</h2>'
         f"<p>{escape(table.sentence)}</p>{body if table.rows else ''}</section>"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from probstep.bench.report.axes import Axis, fit_axis
 from probstep.bench.report.cells import HIGHER_IS_BETTER, Cell, group_by
-from probstep.bench.report.chart import Figure, Line, Panel
+from probstep.bench.report.chart import Edge, Figure, Line, Panel
 from probstep.bench.report.colours import FAMILIES, Style, family_styles
 from probstep.bench.report.grid import BASES, MOST_ROWS, NAMES
 
@@ -46,7 +46,7 @@ def _row(
 ) -> list[Panel | None]:
     finals = [value for c in cells if (value := c.final(metric)) is not None]
     y = _y_axis(metric, finals)
-    worst = "bottom" if metric in HIGHER_IS_BETTER else "top"
+    worst: Edge = "bottom" if metric in HIGHER_IS_BETTER else "top"
     panels: list[Panel | None] = []
     for base in bases:
         members = group_by([c for c in cells if c.base == base], "label").values()
@@ -83,8 +83,8 @@ def _y_axis(metric: str, finals: Sequence[float]) -> Axis:
 def _legend(styles: Styles) -> list[Line]:
     """The families by their name, whatever else there is by its own."""
     usual = {style: family for family, style in FAMILIES.items()}
-    names = {style: usual.get(style, label) for label, style in styles.items()}
-    return [Line(name, (), (), c, dash, 2.0, "disc") for (c, dash), name in names.items()]
+    names = {usual.get(style, label): style for label, style in styles.items()}
+    return [Line(name, (), (), *style, 2.0, "disc") for name, style in names.items()]
 
 
 def _base_order(base: str) -> tuple[int, str]:

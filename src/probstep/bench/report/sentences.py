@@ -32,11 +32,8 @@ def _pairs(cells: Sequence[Cell]) -> list[list[Cell]]:
 def _side(group: Sequence[Cell], column: str) -> tuple[list[Cell], str, float | None]:
     """The cells of one kind, what they are judged by, and the best of both kinds."""
     metric = score_metric(group)
-    return (
-        [c for c in group if c.column == column],
-        metric,
-        best([c.final(metric) for c in group], metric),
-    )
+    least = best([cell.final(metric) for cell in group], metric)
+    return [cell for cell in group if cell.column == column], metric, least
 
 
 def _spell_ends(sides: Sequence[tuple[list[Cell], str, float | None]]) -> str:

@@ -27,7 +27,8 @@ class Table:
 def tabulate_reliability(cells: Sequence[Cell]) -> Table:
     """For each problem and method: how many initial rates end near the best of all methods."""
     rows: list[list[Value]] = []
-    for _, group in group_by([c for c in cells if c.has_ended], "problem").items():
+    within = [f"within {share:.0%}" for share in WITHIN]
+    for group in group_by([c for c in cells if c.has_ended], "problem").values():
         metric = score_metric(group)
         least = best([c.final(metric) for c in group], metric)
         for (label,), members in group_by(group, "label").items():
@@ -38,8 +39,7 @@ def tabulate_reliability(cells: Sequence[Cell]) -> Table:
         "Of all initial rates that a method was given, the share that ended within 1, 5 and 10 % of "
         "the best that any method reached on the problem: in test accuracy, or in training loss "
         "where there is no accuracy.",
-        ("problem", "method", "score", "rates", "worst", "median", "best")
-        + tuple(f"within {share:.0%}" for share in WITHIN),
+        ("problem", "method", "score", "rates", "worst", "median", "best", *within),
         rows,
     )
 
