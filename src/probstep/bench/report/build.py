@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probstep.bench.report.cells import Cell, make_cells
-from probstep.bench.report.chart import Figure, lay_out
+from probstep.bench.report.chart import Figure
 from probstep.bench.report.grid import draw_grid
 from probstep.bench.report.heatmap import draw_heatmap
 from probstep.bench.report.histories import read_histories
 from probstep.bench.report.illustration import draw_illustration
+from probstep.bench.report.layout import lay_out
 from probstep.bench.report.page import write_page
 from probstep.bench.report.paint import paint
 from probstep.bench.report.profiles import draw_profiles
@@ -93,12 +94,16 @@ def _write(
     target: Path, sentences: list[str], cells: Sequence[Cell], figures: Sequence[Figure]
 ) -> Report:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
+    opening = [*sentences, _spell_counts(cells)]
+    page = target / "report.html"
+    page.write_text(write_page("Learning-rate report", opening, figures, tables), encoding="utf-8")
+    return Report(page, sentences)
+
+
+def _spell_counts(cells: Sequence[Cell]) -> str:
     runs = sum(len(cell.histories) for cell in cells)
     problems = len({cell.problem for cell in cells})
     methods = len({cell.method for cell in cells})
-    counts = f"{runs} runs: {problems} problems, {methods} methods."
-    page = target / "report.html"
-    page.write_text(
-        write_page("Learning-rate report", [*sentences, counts], figures, tables), encoding="utf-8"
-    )
-    return Report(page, sentences)
+    counts = ((runs, "run"), (problems, "problem"), (methods, "method"))
+    said = [f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts]
+    return f"{said[0]} of {said[1]} by {said[2]}."

@@ -33,7 +33,7 @@ def rate_colours(rates: Iterable[float]) -> dict[float, Colour]:
     """A colour for each positive rate, the same in all figures: dark violet 1e-5, yellow-green 1.
 
     >>> rate_colours([1e-5, 1.0])[1.0].light
-    '#9bd93c'
+    '#95d840'
     """
     known = sorted({rate for rate in rates if rate > 0})
     ends = min([1e-5, *known]), max([1.0, *known])

@@ -11,7 +11,8 @@ from html import escape
 from importlib.resources import files
 
 from probstep.bench.report.axes import spell
-from probstep.bench.report.chart import Figure, lay_out
+from probstep.bench.report.chart import Figure
+from probstep.bench.report.layout import lay_out
 from probstep.bench.report.svg import write_svg
 from probstep.bench.report.tables import Table, Value
 

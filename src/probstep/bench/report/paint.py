@@ -41,7 +41,7 @@ def _path(axes: Axes, path: Path) -> Artist:
     xs, ys = _with_gaps(path.points)
     line = Line2D(xs, ys, color=path.colour.light, linewidth=path.width * POINT)
     line.set_linestyle(_dashes(path.dash, path.width))
-    axes.add_line(line)
+    axes.add_artist(line)
     line.set_solid_capstyle("butt")
     if path.clip is not None:
         box = path.clip
@@ -52,7 +52,7 @@ def _path(axes: Axes, path: Path) -> Artist:
 
 def _box(axes: Axes, box: Box) -> Artist:
     style = _dashes(box.dash, box.line)
-    return axes.add_patch(
+    return axes.add_artist(
         Rectangle(
             (box.x, box.y),
             box.width,
@@ -66,7 +66,7 @@ def _box(axes: Axes, box: Box) -> Artist:
 
 
 def _dot(axes: Axes, dot: Dot) -> Artist:
-    return axes.add_line(
+    return axes.add_artist(
         Line2D(
             [dot.x],
             [dot.y],

@@ -1,6 +1,6 @@
 """A drawing as plain data: paths, boxes and labels in pixels, y downwards.
 
-A figure is laid out once (chart.py) and written twice: as SVG for the page, with matplotlib for print.
+A figure is laid out once (layout.py) and written twice: as SVG for the page, with matplotlib for print.
 """
 
 from collections.abc import Sequence
