@@ -74,8 +74,7 @@ def test_a_closure_that_raises_in_the_probe_takes_the_step_back(backward):
     with pytest.raises(Oops):
         opt.step(closure)
     after = snapshot(model, opt)
-    assert after["memory"]["probe_forwards"] == 1
-    for name in ("parameters", "rates", "moments", "grad mode"):
+    for name in ("parameters", "rates", "moments", "grad mode", "memory"):
         same(after[name], before[name])
     assert all(p.grad is not None for p in model.parameters())
     assert all(p.requires_grad for p in model.parameters())
@@ -162,6 +161,10 @@ def sgd(**settings):
     return torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1, **settings)
 
 
+class NoRate(torch.optim.Optimizer):
+    def step(self, closure=None): ...
+
+
 WRONG_INPUT = {
     "a class": (lambda: ProbStep(torch.optim.SGD), TypeError, "not a class"),
     "no optimizer": (lambda: ProbStep("sgd"), TypeError, "takes a torch.optim.Optimizer"),
@@ -173,6 +176,40 @@ WRONG_INPUT = {
     ),
     "a negative variance": (lambda: ProbStep(sgd(), noise=-1.0), ValueError, "at least 0"),
     "an infinite bound": (lambda: ProbStep(sgd(), lower_bound=-math.inf), ValueError, "finite"),
+    "a rule's class": (
+        lambda: ProbStep(sgd(), rule=PaperRule),
+        TypeError,
+        "such as probstep.PaperRule",
+    ),
+    "a number as schedule": (lambda: ProbStep(sgd(), probe=5), TypeError, r"probstep.Every\(10\)"),
+    "a model as rule": (lambda: ProbStep(sgd(), nn.Linear(1, 1)), TypeError, "rule must be"),
+    "no noise": (lambda: ProbStep(sgd(), noise=None), TypeError, "a function of the loss"),
+    "a class as noise": (
+        lambda: ProbStep(sgd(), noise=probstep.SampleNoise),
+        TypeError,
+        "noise must",
+    ),
+    "a word as bound": (
+        lambda: ProbStep(sgd(), lower_bound="zero"),
+        TypeError,
+        "lower_bound must be",
+    ),
+    "a lower bound to maximise": (
+        lambda: ProbStep(sgd(maximize=True), lower_bound=probstep.Interpolation()),
+        ValueError,
+        "upper one",
+    ),
+    "no rate": (
+        lambda: ProbStep(NoRate([nn.Parameter(torch.ones(1))], {})),
+        ValueError,
+        "no learning",
+    ),
+    "closure and loss": (
+        lambda: ProbStep(sgd()).step(lambda: torch.ones(()), loss=torch.ones(())),
+        TypeError,
+        "not both",
+    ),
+    "a scale of zero": (lambda: ProbStep(sgd()).step(grad_scale=0.0), ValueError, "positive"),
     "every zeroth": (lambda: probstep.Every(0), ValueError, "at least 1"),
     "half a step": (lambda: probstep.Every(0.5), ValueError, "whole number"),
     "no epoch": (lambda: probstep.DoublingEpochs(0), ValueError, "at least 1"),
@@ -261,3 +298,67 @@ def test_sample_noise_is_the_variance_of_the_mean():
     noise = losses.var() / 4
     expected = 1 - slope / (slope + noise) * 0.1 * 2 * losses.mean()
     assert a.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_running_minimum_of_negative_losses_is_refused():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), lower_bound=probstep.RunningMinimum())
+    with pytest.raises(ValueError, match="never negative"):
+        opt.step(lambda: (a**2).sum() - 10)
+    assert a.item() == 1.0
+
+
+def test_a_backward_that_raises_leaves_the_gradients_as_they_were():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise Oops
+
+    a = nn.Parameter(torch.ones(1))
+    a.grad = torch.full((1,), 7.0)
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1))
+    for in_place in (False, True):
+
+        def closure(in_place=in_place):
+            if in_place:
+                a.grad.zero_()
+            return Fails.apply(a).sum()
+
+        with pytest.raises(Oops):
+            opt.step(closure)
+        assert a.grad.item() == (0.0 if in_place else 7.0)
+        assert a.item() == 1.0
+
+
+def test_a_rate_under_all_rounding_is_told_once():
+    a = nn.Parameter(torch.ones(1))
+    opt = ProbStep(torch.optim.SGD([a], lr=1e-12))
+    with pytest.warns(RuntimeWarning, match="larger rate") as caught:
+        for _ in range(50):
+            opt.step(lambda: (a**2).sum() + 1)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_a_checkpoint_loaded_into_the_base_alone_starts_the_adaptation_anew():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.1))
+    bare = torch.optim.SGD(model.parameters(), lr=0.2)
+    opt.base.load_state_dict(bare.state_dict())
+    assert opt.effective_lr == [0.2]
+
+
+def test_a_load_that_mixes_maximize_is_refused_and_changes_nothing():
+    a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+    groups = [{"params": [a]}, {"params": [b]}]
+    opt = ProbStep(torch.optim.SGD(groups, lr=0.1))
+    state = opt.state_dict()
+    state["param_groups"][0]["maximize"] = True
+    state["param_groups"][0]["lr"] = 9.0
+    with pytest.raises(ValueError, match="maximize"):
+        opt.load_state_dict(state)
+    assert opt.effective_lr == [0.1, 0.1]

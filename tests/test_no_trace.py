@@ -62,7 +62,7 @@ def test_training_is_bit_for_bit_the_bare_optimizers(name):
     assert [FORMS["closure"](opt, model, batch) for batch in data] == losses
     same(everything(model, opt), expected)
     assert opt.last_probe is not None
-    assert "probes/unpaired" not in opt.metrics()
+    assert opt.metrics()["probes/unpaired"] == 0
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -246,3 +246,135 @@ def test_inside_autocast_the_probe_sees_the_new_weights():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         opt.step(lambda: model(x).float().square().mean())
     assert opt.last_probe.loss_after != opt.last_probe.loss
+
+
+def unpaired(model, opt, first, again):
+    opt.zero_grad()
+    loss = first()
+    loss.backward()
+    with pytest.warns(RuntimeWarning, match="other random numbers"):
+        opt.step(loss=loss, reevaluate=again)
+    return opt.last_probe.decision == "unpaired"
+
+
+def test_noise_that_is_drawn_outside_the_model_is_replayed_from_zero_grad_or_unpaired():
+    model = nn.Linear(6, 6)
+    (x, _), *_ = batches(1)
+
+    def loss():
+        noise = torch.randn_like(x)
+        return nn.functional.mse_loss(model(x + noise), noise)
+
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-30), FROZEN, model=model)
+    opt.zero_grad()
+    first = loss()
+    first.backward()
+    opt.step(loss=first, reevaluate=loss)
+    assert opt.last_probe.loss_after == opt.last_probe.loss
+
+    def augmented():
+        torch.rand(1)
+        return loss()
+
+    assert unpaired(model, opt, augmented, loss)
+
+
+def test_a_pass_that_led_to_no_step_is_forgotten():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    (batch,) = batches(1)
+    for settings in ({}, {"model": model}):
+        opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-30), FROZEN, **settings)
+        for _ in range(2):  # the first time without a step, as after a GradScaler's overflow
+            opt.zero_grad()
+            torch.rand(1)
+            with opt.forward_pass():
+                loss = loss_of(model, batch)
+            loss.backward()
+        opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+        assert opt.last_probe.loss_after == opt.last_probe.loss
+        assert opt.last_probe.decision != "unpaired"
+
+
+def test_a_pass_that_raised_is_forgotten():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    (batch,) = batches(1)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-30), FROZEN)
+    with pytest.raises(ZeroDivisionError), opt.forward_pass():
+        loss_of(model, batch)
+        raise ZeroDivisionError
+    with opt.forward_pass():
+        loss = loss_of(model, batch)
+    loss.backward()
+    opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    assert opt.last_probe.loss_after == opt.last_probe.loss
+
+
+def test_a_probe_that_covers_half_of_the_micro_batches_is_unpaired():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    first, second = batches(2)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), FROZEN, model=model)
+    assert unpaired(
+        model,
+        opt,
+        lambda: loss_of(model, first) + loss_of(model, second),
+        lambda: loss_of(model, first),
+    )
+
+
+def test_the_gradients_of_another_optimizers_parameters_are_left_alone():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    (batch,) = batches(1)
+    opt = probstep.ProbStep(torch.optim.SGD(model[0].parameters(), lr=0.5), FROZEN)
+    other = torch.optim.SGD(model[2].parameters(), lr=0.5)
+
+    def closure():
+        opt.zero_grad()
+        other.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        return loss
+
+    expected = torch.autograd.grad(loss_of(model, batch), model[2].weight)[0]
+    opt.step(closure)
+    same(model[2].weight.grad, expected)
+
+
+def test_buffers_beside_the_model_are_left_alone_too():
+    model, head = nn.Linear(6, 4), nn.BatchNorm1d(4)
+    (x, _), *_ = batches(1)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), FROZEN, model=model)
+    opt.step(lambda: head(model(x)).square().mean())
+    assert head.num_batches_tracked.item() == 1
+
+
+class Odd(nn.Module):
+    """A module with buffers that cannot be written into, or whose graph waits for its backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.register_buffer("constant", torch.ones(6))
+        self.register_buffer("expanded", torch.ones(1).expand(6))
+
+    def forward(self, x):
+        return self.linear(x) * self.constant * self.expanded
+
+
+def test_a_graph_that_waits_for_its_backward_is_left_alone():
+    model = Odd()
+    (x, _), *_ = batches(1)
+    shared = nn.Parameter(torch.ones(6))
+    waiting = (shared * model.constant * model.expanded).square().sum()
+    opt = probstep.ProbStep(torch.optim.SGD(model.linear.parameters(), lr=0.1), FROZEN)
+    opt.step(lambda: model(x).square().mean())
+    waiting.backward()  # autograd would raise if the buffers it saved had been written to
+    same(shared.grad, torch.full((6,), 2.0))
+
+
+def test_lazy_modules_are_no_obstacle():
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    (x, _), *_ = batches(1)
+    model[0](x)
+    opt = probstep.ProbStep(torch.optim.SGD(model[0].parameters(), lr=0.1), FROZEN)
+    opt.step(lambda: model(x).square().mean())
+    assert model[1].num_batches_tracked.item() == 1

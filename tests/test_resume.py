@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 import warnings
 
@@ -44,11 +45,18 @@ def through_a_file(state, **options):
     return torch.load(file, weights_only=True, **options)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        (name, setting)
+        for name in OPTIMIZERS
+        for setting in SETTINGS
+        if not (
+            "maximize" in name and setting == "running minimum"
+        )  # refused: it is no upper bound
+    ],
+)
 def test_a_resumed_run_equals_an_uninterrupted_one(name, setting):
-    if setting == "running minimum" and "maximize" in name:
-        pytest.skip("a running minimum of a loss that is driven up is no bound")
     data = batches(12)
     model, opt = make(name, **SETTINGS[setting])
     run(model, opt, data[:7])
@@ -105,7 +113,7 @@ def test_a_checkpoint_with_another_kind_of_bound_still_loads():
     _, other = make("sgd", lower_bound=probstep.RunningMinimum())
     other.load_state_dict(opt.state_dict())
     assert other.scale == opt.scale
-    assert other.state_dict()["param_groups"][0]["probstep"]["bound"] == {"lowest": None}
+    assert other.state_dict()["param_groups"][0]["probstep"]["bound"] == {"lowest": math.inf}
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
@@ -149,7 +157,6 @@ def test_a_distributed_checkpoint_resumes_bitwise(tmp_path, flatten):
     expected = run(model, opt, data[4:])
 
     model, again = make("adam", lower_bound=probstep.RunningMinimum())
-    run(model, again, data[:1])  # so that there is a memory to be replaced
     model_state, opt_state = get_state_dict(model, again, options=options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

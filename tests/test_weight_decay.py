@@ -6,7 +6,13 @@ from torch import nn, optim
 
 import probstep
 
+
+class MySGD(optim.SGD):
+    """A subclass decays as its parent does."""
+
+
 COUPLED = {
+    "subclass": (MySGD, {}),
     "sgd": (optim.SGD, {}),
     "momentum": (optim.SGD, {"momentum": 0.9}),
     "nesterov": (optim.SGD, {"momentum": 0.9, "nesterov": True}),

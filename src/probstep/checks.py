@@ -1,12 +1,17 @@
 """What ProbStep refuses, each with what happened, what is allowed and what to do."""
 
 import math
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from torch import Tensor, optim
 
-from .estimators import KnownBound, LowerBound, Noise
+from .estimators import KnownBound, LowerBound, Noise, SampleNoise
+
+OWN_FRAMES = ("probstep.", "torch.", "contextlib")
+T = TypeVar("T")
 
 
 def refuse_unusable(optimizer: object) -> None:
@@ -31,23 +36,77 @@ def refuse_unusable(optimizer: object) -> None:
             if isinstance(optimizer, optim.Rprop)
             else "steps with the rate that it computed one step earlier, so the scale acts a step late"
         )
-        warnings.warn(f"{type(optimizer).__name__} {reason}.", RuntimeWarning, stacklevel=4)
+        warnings.warn(
+            f"{type(optimizer).__name__} {reason}.", RuntimeWarning, stacklevel=frames_to_caller()
+        )
+
+    if any(group.get("lr") is None for group in optimizer.param_groups):
+        raise ValueError(
+            f"{type(optimizer).__name__} has no learning rate: `lr` is missing or None in a group, "
+            "so there is nothing to adapt. Give it one, or use it as it is."
+        )
 
 
-def as_bound(bound: float | LowerBound | None) -> LowerBound | None:
-    """Return the lower bound as an estimator."""
+def checked(value: T, name: str, method: str) -> T:
+    """Return an argument if it is an object with that method."""
+    if isinstance(value, type) or not callable(getattr(value, method, None)):
+        example = {"rule": "PaperRule()", "probe": "Every(10)"}[name]
+        raise TypeError(
+            f"{name} must be an object such as probstep.{example}, not {_describe(value)}."
+        )
+    return value
+
+
+def as_bound(bound: float | LowerBound | None, *, sign: float) -> LowerBound | None:
+    """Return the lower bound of the objective as an estimator; an upper one is negated."""
+    if bound is None:
+        return None
+    if isinstance(bound, KnownBound):  # as a copy of a ProbStep hands it over
+        return bound
     if isinstance(bound, float | int):
         if not math.isfinite(bound):
             raise ValueError(f"lower_bound must be finite, not {bound!r}; None means unknown.")
-        return KnownBound(float(bound))
+        return KnownBound(sign * bound)
+    if isinstance(bound, type) or not callable(getattr(bound, "estimate", None)):
+        raise TypeError(
+            f"lower_bound must be a number, None or an estimator such as probstep.Interpolation(), not "
+            f"{_describe(bound)}."
+        )
+    if sign < 0:
+        raise ValueError(
+            f"{type(bound).__name__} estimates a lower bound, and with maximize=True an upper one is "
+            "needed: give a number."
+        )
     return bound
 
 
 def checked_noise(noise: Noise) -> Noise:
     """Return the noise if it can be a variance."""
-    if isinstance(noise, float | int) and not 0 <= noise < math.inf:
-        raise ValueError(f"noise is a variance: at least 0 and finite, not {noise!r}.")
+    if isinstance(noise, float | int):
+        if not 0 <= noise < math.inf:
+            raise ValueError(f"noise is a variance: at least 0 and finite, not {noise!r}.")
+    elif isinstance(noise, type) or not (callable(noise) or isinstance(noise, SampleNoise)):
+        raise TypeError(
+            "noise must be a number, a function of the loss or probstep.SampleNoise(), not "
+            f"{_describe(noise)}."
+        )
     return noise
+
+
+def check_step_arguments(closure: object, loss: object, grad_scale: object) -> None:
+    """Raise if `step` was called with what cannot go together."""
+    if closure is not None and loss is not None:
+        raise TypeError("step() takes a closure, which gives the loss, or loss=; not both.")
+    if isinstance(grad_scale, float | int) and not 0 < grad_scale < math.inf:
+        raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
+
+
+def frames_to_caller() -> int:
+    """Return the stacklevel of the first frame outside this package and torch: the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OWN_FRAMES):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def check_loss(loss: object, *, per_sample: bool) -> None:

@@ -1,8 +1,8 @@
 """The two kinds of closure: one that only computes the loss, and one that runs backward as well."""
 
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
@@ -15,11 +15,23 @@ def mean_of(loss: Tensor) -> Tensor:
     return loss.mean() if loss.dim() else loss
 
 
+class Evidence:
+    """Remembers whether the gradients alone tell if a closure ran backward.
+
+    They do if the closure leaves them alone, drops them, or makes new ones. They do not if it zeroes or
+    adds to them in place: then hooks watch, at a small price, for backward itself.
+    """
+
+    def __init__(self) -> None:
+        self.is_needed = True
+
+
 def first_pass(
     closure: Forward,
     params: Sequence[Tensor],
     check: Callable[[object], None],
     recording: AbstractContextManager[None],
+    evidence: Evidence,
 ) -> tuple[Tensor, Forward]:
     """Run the closure, and backward unless it did so itself.
 
@@ -28,51 +40,57 @@ def first_pass(
         params: The parameters whose gradients tell what the closure did.
         check: Raises if what the closure returned is no loss.
         recording: Entered around the closure alone.
+        evidence: What earlier steps have taught about the closure.
 
     Returns:
         The loss, and the function that computes it again for a probe.
     """
     before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
     with torch.enable_grad():
-        with recording:
+        with _watching_backward(params if evidence.is_needed else ()) as has_run, recording:
             loss = closure()
         check(loss)
-        if any(
-            p.grad is not None and p.grad is not g for p, (g, _) in zip(params, before, strict=True)
-        ):
+        pairs = zip(params, before, strict=True)
+        is_new = any(p.grad is not None and p.grad is not grad for p, (grad, _) in pairs)
+        if any(grad is not None for grad, _ in before):
+            is_changed = any(grad is not None and grad._version != v for grad, v in before)
+            evidence.is_needed = is_changed and not is_new
+        if is_new or has_run:
             return loss, functools.partial(_with_grad, closure)
-        is_touched = any(g is not None and g._version != version for g, version in before)
-        if is_touched and not _backward_succeeds(loss, params):
-            return loss, functools.partial(_with_grad, closure)
-        if not is_touched:
-            clear(params)
-            mean_of(loss).backward()  # type: ignore[no-untyped-call]
+        _backward(loss, params)
     return loss, closure
 
 
-def clear(params: Sequence[Tensor]) -> None:
-    """Drop every gradient."""
+@contextmanager
+def _watching_backward(params: Sequence[Tensor]) -> Iterator[list[bool]]:
+    """Give a list that is not empty once backward has added to any gradient that exists already."""
+    has_run: list[bool] = []
+    handles = [
+        p.register_post_accumulate_grad_hook(lambda _: has_run.append(True))  # type: ignore[no-untyped-call]
+        for p in params
+        if p.grad is not None and p.requires_grad
+    ]
+    try:
+        yield has_run
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _backward(loss: Tensor, params: Sequence[Tensor]) -> None:
+    """Run backward on cleared gradients; if it raises, the gradients are as before."""
+    kept = [p.grad for p in params]
     for p in params:
         p.grad = None
-
-
-def _backward_succeeds(loss: Tensor, params: Sequence[Tensor]) -> bool:
-    """Run backward on cleared gradients, or keep the gradients if the closure ran it before.
-
-    The gradients are the tensors of before with other contents: the closure zeroed them in place, or
-    ran backward, or both. Only a graph that is gone tells.
-    """
-    kept = [p.grad for p in params]
-    clear(params)
     try:
         mean_of(loss).backward()  # type: ignore[no-untyped-call]
-    except RuntimeError:
+    except BaseException:
         for p, grad in zip(params, kept, strict=True):
             p.grad = grad
-        return False
-    return True
+        raise
 
 
 def _with_grad(closure: Forward) -> Tensor:
     with torch.enable_grad():
-        return closure().detach()
+        loss = closure()
+    return loss.detach() if isinstance(loss, Tensor) else loss

@@ -19,8 +19,8 @@ from .distributed import Ranks, local
 
 ALONE = Ranks()
 
-# Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective.
-# (In any other, decay is part of the displacement only.)
+# Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective, and whose
+# step depends on the parameters through it alone. (In any other, decay is in the displacement only.)
 COUPLED_DECAY = (
     optim.SGD,
     optim.Adadelta,
@@ -47,6 +47,7 @@ class Moved:
         grad: Its gradient.
         decay: Its coupled weight decay.
         share: One over the number of ranks that hold the same piece.
+        origin: Where the optimizer began: where the parameter was, or zero.
     """
 
     param: Tensor
@@ -54,6 +55,7 @@ class Moved:
     grad: Tensor
     decay: float
     share: float
+    origin: Tensor
 
     @property
     def after(self) -> Tensor:
@@ -61,20 +63,24 @@ class Moved:
         return local(self.param.detach())
 
     def along(self, vector: Tensor) -> Iterator[Tensor]:
-        """Give, in parts, the product of a vector with the displacement, before less after."""
-        before, after = self.before, self.after
+        """Give, in parts, the product of a vector with the displacement, origin less after."""
+        origin, after = self.origin.expand_as(self.after), self.after
         if vector.is_sparse:
             rows = tuple(vector._indices())
-            before, after = before[rows], after[rows]
-        return (self.share * torch.dot(v, b - a) for v, b, a in _pieces(vector, before, after))
+            origin, after = origin[rows], after[rows]
+        return self._weighted(torch.dot(v, o - a) for v, o, a in _pieces(vector, origin, after))
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
-        return (self.share * torch.dot(b, b) for (b,) in _pieces(self.before))
+        return self._weighted(torch.dot(b, b) for (b,) in _pieces(self.before))
 
     def squares_decrease(self) -> Iterator[Tensor]:
         """Give, in parts, by how much it fell: a product, where a difference would cancel."""
-        return (self.share * torch.dot(b + a, b - a) for b, a in _pieces(self.before, self.after))
+        pieces = _pieces(self.before, self.after)
+        return self._weighted(torch.dot(b + a, b - a) for b, a in pieces)
+
+    def _weighted(self, parts: Iterable[Tensor]) -> Iterator[Tensor]:
+        return iter(parts) if self.share == 1.0 else (self.share * part for part in parts)
 
 
 @dataclass(frozen=True)
@@ -102,20 +108,46 @@ class Step:
 
     @classmethod
     def begin(
-        cls, optimizer: optim.Optimizer, ranks: Ranks = ALONE, *, keep_state: bool = False
+        cls,
+        optimizer: optim.Optimizer,
+        ranks: Ranks = ALONE,
+        *,
+        keep_state: bool = False,
+        from_zero: bool = False,
     ) -> "Step":
-        """Copy what the step will change; with `keep_state` also the optimizer's state."""
+        """Copy what the step will change.
+
+        Args:
+            optimizer: Whose step it is.
+            ranks: Who else holds the parameters.
+            keep_state: Copy the optimizer's state too, so that `undo` is complete.
+            from_zero: Set the parameters to zero where the step does not depend on them, so that a
+                step far below their rounding is seen exactly; `stretch` puts them back.
+        """
         keeps_grad = type(optimizer).__module__.startswith("torch.optim")
-        moved = tuple(
-            Moved(p, local(p.detach()).clone(), grad if keeps_grad else grad.clone(), decay, share)
-            for group in optimizer.param_groups
-            for decay in [_coupled_decay(optimizer, group)]
-            for p in group["params"]
-            if p.grad is not None and p.numel()
-            for grad, share in [(local(p.grad), ranks.share(p))]
-        )
+        moved = []
+        for group in optimizer.param_groups:
+            decay = _coupled_decay(optimizer, group)
+            is_free = (
+                from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
+            )
+            for p in group["params"]:
+                if p.grad is None or not p.numel():
+                    continue
+                before = local(p.detach()).clone()
+                grad = local(p.grad) if keeps_grad else local(p.grad).clone()
+                origin = torch.zeros_like(before[:0].sum()) if is_free else before
+                moved.append(Moved(p, before, grad, decay, ranks.share(p), origin))
         state = {p: copy.deepcopy(s) for p, s in optimizer.state.items()} if keep_state else None
-        return cls(moved, optimizer, state)
+        step = cls(tuple(moved), optimizer, state)
+        step._go_to_origin()
+        return step
+
+    @torch.no_grad()
+    def _go_to_origin(self) -> None:
+        for m in self.moved:
+            if m.origin is not m.before:
+                m.after.zero_()
 
     def sum_of_gradients(self) -> Tensor:
         """Return a number that is finite if and only if every gradient is."""
@@ -135,9 +167,17 @@ class Step:
         )
         return sign * of_loss / grad_scale + of_decay
 
-    def slope_along_momentum(self) -> Tensor:
+    def slope_along_momentum(self, grad_scale: float | Tensor = 1.0) -> Tensor:
         """Return the slope with the optimizer's momentum in the gradient's place."""
-        return _total(part for m in self.moved for part in m.along(self._momentum(m.param)))
+        return (
+            _total(part for m in self.moved for part in m.along(self._momentum(m.param)))
+            / grad_scale
+        )
+
+    @property
+    def has_penalty(self) -> bool:
+        """Say whether coupled decay adds to the objective."""
+        return any(m.decay for m in self.moved)
 
     def penalty(self) -> Tensor:
         """Return the coupled decay's share of the objective where the step began."""
@@ -153,8 +193,8 @@ class Step:
     def stretch(self, factor: Tensor) -> None:
         """Take `factor` times the step instead of the step."""
         for m in self.moved:
-            by = factor.to(m.before.device, _real(m.before).dtype)
-            m.after.sub_(m.before).mul_(by).add_(m.before)
+            by = factor.to(m.before.device, _at_least_single(m.before.dtype))
+            m.after.copy_(m.before - by * (m.origin - m.after))
 
     @torch.no_grad()
     def undo(self) -> None:
@@ -166,14 +206,24 @@ class Step:
             self.optimizer.state.update(self.state)
 
     def _momentum(self, param: Tensor) -> Tensor:
-        state = self.optimizer.state[param]
-        for key in ("momentum_buffer", "exp_avg"):
-            if state.get(key) is not None:
-                return local(state[key])
-        raise ValueError(
-            f"{type(self.optimizer).__name__} keeps no momentum, which momentum_as_gradient needs. "
-            "Use SGD with momentum or a member of the Adam family, or leave the option off."
-        )
+        key = "momentum_buffer" if isinstance(self.optimizer, optim.SGD) else "exp_avg"
+        momentum = self.optimizer.state[param].get(key)
+        if momentum is None:
+            raise ValueError(
+                f"{type(self.optimizer).__name__} keeps no momentum of the gradient, which "
+                "momentum_as_gradient needs. Use SGD with momentum or a member of the Adam family, or "
+                "leave the option off."
+            )
+        return local(momentum)
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Return a tensor in float64, or in the widest format that its device has.
+
+    >>> wide(torch.tensor(1.5)).dtype
+    torch.float64
+    """
+    return tensor.to(_wide(tensor.device))
 
 
 def pack(*scalars: Tensor) -> Tensor:
@@ -187,7 +237,8 @@ def pack(*scalars: Tensor) -> Tensor:
 
 
 def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> float:
-    if type(optimizer) not in COUPLED_DECAY or group.get("decoupled_weight_decay", False):
+    is_decoupled = isinstance(optimizer, optim.AdamW) or group.get("decoupled_weight_decay", False)
+    if not isinstance(optimizer, COUPLED_DECAY) or is_decoupled:
         return 0.0
     return float(group["weight_decay"])
 
@@ -195,8 +246,9 @@ def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> floa
 def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Cut tensors of one shape into flat pieces of at least single precision."""
     size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
-    flat = [torch.split(_real(tensor).reshape(-1), size) for tensor in tensors]
-    for pieces in zip(*flat, strict=True):
+    flat = [_real(tensor).reshape(-1) for tensor in tensors]
+    cut = [torch.split(tensor, size) if tensor.numel() > size else (tensor,) for tensor in flat]
+    for pieces in zip(*cut, strict=True):
         yield tuple(piece.to(_at_least_single(piece.dtype)) for piece in pieces)
 
 
@@ -217,7 +269,7 @@ def _wide(device: torch.device) -> torch.dtype:
 def _total(terms: Iterable[Tensor]) -> Tensor:
     terms = list(terms)
     if not terms:
-        return torch.zeros((), dtype=torch.float64)
+        return torch.zeros(())
     device = terms[0].device
     if any(term.dtype != terms[0].dtype or term.device != device for term in terms):
         terms = [term.to(device, _wide(device)) for term in terms]

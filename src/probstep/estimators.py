@@ -5,6 +5,7 @@ number, a function of the loss, or SampleNoise. Settings are frozen; what an est
 plain data that ProbStep keeps in the optimizer's param_groups.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -57,7 +58,7 @@ class RunningMinimum:
         Rolinek and Martius (2018), L4: Practical loss-based stepsize adaptation for deep learning,
         arXiv:1802.05074.
 
-    >>> bound, memory = RunningMinimum().estimate({"lowest": None}, torch.tensor(2.0))
+    >>> bound, memory = RunningMinimum().estimate(RunningMinimum().init(), torch.tensor(2.0))
     >>> round(float(bound), 4), round(memory["lowest"], 4)
     (1.35, 1.5015)
     """
@@ -75,13 +76,19 @@ class RunningMinimum:
 
     def init(self) -> dict[str, Any]:
         """Return the memory before the first step."""
-        return {"lowest": None}
+        return {"lowest": math.inf}
 
     def estimate(self, memory: dict[str, Any], loss: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Return the bound for this loss and the memory for the next step."""
         value = loss.item()
-        lowest = self.start * value if memory["lowest"] is None else memory["lowest"]
-        lowest = min(lowest, value)
+        if value < 0:
+            raise ValueError(
+                f"RunningMinimum needs a loss that is never negative, not {value:.4g}: a fraction of a "
+                "negative minimum lies above it. Use a number as lower_bound, or none."
+            )
+        lowest = min(memory["lowest"], value)
+        if math.isinf(memory["lowest"]):
+            lowest = self.start * value
         bound = torch.full_like(loss, self.fraction * lowest)
         return bound, {"lowest": lowest * (1 + 1 / self.forget)}
 

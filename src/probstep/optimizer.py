@@ -1,17 +1,15 @@
 """ProbStep: an optimizer proposes a step, a probe says how wrong its quadratic was, a rule rescales it.
 
-`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest of this file is what it takes to be
-a torch optimizer around another one: the ways in which a loss arrives, memory that checkpoints carry,
-learning rates that are lent and given back.
+`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest are the ways in which a loss
+arrives, and what a user reads.
 """
 
-import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -20,23 +18,24 @@ from .checks import (
     as_bound,
     check_loss,
     check_same_shape,
+    check_step_arguments,
+    checked,
     checked_noise,
-    refuse_mixed_maximize,
-    refuse_unusable,
+    frames_to_caller,
 )
-from .closures import Forward, first_pass, mean_of
-from .displacement import Step, pack
+from .closures import Evidence, Forward, first_pass, mean_of
+from .displacement import Step, pack, wide
 from .distributed import Group, Ranks, find_ranks, whole
-from .estimators import KnownBound, LowerBound, Noise, SampleNoise
+from .estimators import LowerBound, Noise, SampleNoise
 from .inference import implied_bound, step_factor
-from .probe import ForwardHook, Tape, gradients_set_aside
+from .probe import ModelHooks, Tape, gradients_set_aside
 from .rules import Observation, PaperRule, Rule
 from .schedule import EveryStep, Schedule
+from .wrapper import Wrapper, firing_own_hooks
 
-MEMORY = "probstep"  # our one key in every param group: checkpoints carry it unasked
-
-P = ParamSpec("P")
-T = TypeVar("T")
+WORDS = ("up", "down", "keep", "uninformative", "unpaired", "skipped")
+NO_DECISIONS = dict.fromkeys(WORDS, 0)
+PATIENCE = 20  # probes that say nothing, from the first one on, before we say so
 
 
 @dataclass(frozen=True)
@@ -62,26 +61,7 @@ class Probe:
     decision: str
 
 
-def _firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
-    """Fire the hooks registered on the wrapper: the base's step fires its own and the global ones."""
-
-    @functools.wraps(step)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        optimizer: Any = args[0]
-        for before in optimizer._optimizer_step_pre_hooks.values():
-            changed = before(optimizer, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        result = step(*args, **kwargs)
-        for after in optimizer._optimizer_step_post_hooks.values():
-            after(optimizer, args, kwargs)
-        return result
-
-    wrapper.hooked = True  # type: ignore[attr-defined]  # torch.optim leaves a hooked step alone
-    return wrapper
-
-
-class ProbStep(optim.Optimizer):
+class ProbStep(Wrapper):
     """Adapt the learning rate of a torch optimizer while it trains.
 
     ProbStep is itself a torch optimizer: schedulers, hooks, checkpoints and trainers take it as they
@@ -119,57 +99,74 @@ class ProbStep(optim.Optimizer):
         model: nn.Module | None = None,
         process_group: Group = None,
     ) -> None:
-        refuse_unusable(optimizer)
-        if isinstance(optimizer, ProbStep):
-            raise TypeError("This optimizer is adapted already: it is a ProbStep.")
-        self.base: Any = _Unbound()
-        super().__init__([{"params": []}], optimizer.defaults)
-        self.base = optimizer
-        self.rule: Rule = PaperRule() if rule is None else rule
-        self.lower_bound = as_bound(lower_bound)
+        super().__init__(optimizer)
+        self.rule: Rule = PaperRule() if rule is None else checked(rule, "rule", "decide")
+        self.lower_bound = as_bound(lower_bound, sign=self._sign)
         self.noise = checked_noise(noise)
-        self.probe: Schedule = EveryStep() if probe is None else probe
+        self.probe: Schedule = EveryStep() if probe is None else checked(probe, "probe", "is_due")
         self.model = model
         self.process_group = process_group
         self._tape = Tape(model)
         self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
         self._registered: tuple[Forward | None, Tensor | None] = (None, None)
+        self._evidence = Evidence()
         self._warned: set[str] = set()
         self._bind()
-        if model is not None:
-            model.register_forward_pre_hook(ForwardHook(self._on_forward))
+        # In a model that is compiled in place the hooks would be compiled too.
+        if model is not None and model._compiled_call_impl is None:
+            model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
+            model.register_forward_hook(ModelHooks(self._on_forward, begins=False))
 
     # Algorithm 1
 
     def _adapt(self, loss: Tensor, reevaluate: Forward, clip: float | Tensor) -> None:
         """Take one step of the paper's Algorithm 1; its line numbers stand at the right."""
-        step = Step.begin(self.base, self._ranks, keep_state=self._memory["steps"] == 0)
-        f = self._objective(loss, step)  # line 3; the gradients, line 4, are in place
-        f_before, gradients = self._ranks.total(pack(f, step.sum_of_gradients())).tolist()
-        if not math.isfinite(gradients):
-            return self._skip(f_before)
-        try:
-            self._step_base()  # line 5: v = eta W g is what the base optimizer does
+        with self._undone_if_it_raises() as step:
+            f = self._objective(loss, step)  # line 3; the gradients, line 4, are in place
+            share = wide(mean_of(loss).detach()) / self._ranks.size
+            start = self._ranks.total(pack(f, share, step.sum_of_gradients()))
+            f_before, value, gradients = start.tolist()
+            if not math.isfinite(gradients):
+                step.undo()
+                return self._skip(f_before)
+            self._step_base(self.scale)  # line 5: v = eta W g is what the base optimizer does
             phi = self._slope(step, clip)  # line 6
             s = self._stretch(step, loss, f, phi)  # lines 8 to 14
             f_plus, unpaired = self._probe(step, loss, reevaluate)  # line 16
             numbers = self._ranks.total(pack(phi, f_plus, unpaired))
             slope, loss_after, unpaired_ranks, factor = pack(*numbers, s).tolist()
-        except BaseException:
-            step.undo()
-            raise
-        resolution = torch.finfo(loss.dtype).eps * abs(f_before)
+        resolution = torch.finfo(loss.dtype).eps * abs(value)
         seen = Observation(f_before, slope, loss_after, factor, resolution)
         return self._decide(seen, paired=not unpaired_ranks)  # lines 18 to 22
 
+    @contextmanager
+    def _undone_if_it_raises(self) -> Iterator[Step]:
+        """Begin a step; if anything raises, put the parameters and our memory back.
+
+        The optimizer's state goes back only if it was empty: a copy would be larger than the model.
+        """
+        memory = self._memory
+        step = Step.begin(
+            self.base,
+            self._ranks,
+            keep_state=not self.base.state,
+            from_zero=self._is_stretching,
+        )
+        try:
+            yield step
+        except BaseException:
+            step.undo()
+            self._remember(**memory)
+            raise
+
     def _objective(self, loss: Tensor, step: Step) -> Tensor:
         """Return this rank's share of what is really minimised: negated if maximised, plus decay."""
-        share = self._sign * mean_of(loss).double() / self._ranks.size
-        return share + step.penalty().to(loss.device)
+        share = self._sign * wide(mean_of(loss).detach()) / self._ranks.size
+        return share + wide(step.penalty().to(loss.device)) if step.has_penalty else share
 
     def _slope(self, step: Step, clip: float | Tensor) -> Tensor:
         if self.rule.momentum_as_gradient:
-            return step.slope_along_momentum()
+            return step.slope_along_momentum(clip)
         return step.slope(clip, sign=self._sign)
 
     def _stretch(self, step: Step, loss: Tensor, f: Tensor, phi: Tensor) -> Tensor:
@@ -179,7 +176,7 @@ class ProbStep(optim.Optimizer):
         n = self._ranks.size
         shares = pack(f, phi, mean_of(loss) / n, self._variance(loss) / n**2)
         f, phi, mean, variance = self._ranks.total(shares)
-        noise = self._noise(mean, variance)
+        noise = self._noise(mean, variance).clamp(min=0.0)  # a function of a negative loss may slip
         s = step_factor(f, self._bound(f, phi), phi, noise, exact=self.rule.exact_noise)
         # not in the paper: where the denominator vanishes the base's own step is taken
         s = torch.where(torch.isfinite(s), s, torch.ones_like(s))
@@ -189,8 +186,6 @@ class ProbStep(optim.Optimizer):
     def _bound(self, f: Tensor, phi: Tensor) -> Tensor:
         if self.lower_bound is None:
             return implied_bound(f, phi)
-        if isinstance(self.lower_bound, KnownBound):
-            return torch.full_like(f, self._sign * self.lower_bound.value)
         bound, memory = self.lower_bound.estimate(self._memory["bound"], f)
         self._remember(bound=memory)
         return bound
@@ -213,32 +208,41 @@ class ProbStep(optim.Optimizer):
         value, paired = self._replay(reevaluate)
         self._check_loss(value)
         check_same_shape(value, loss)
-        after = self._objective(value, step) - step.penalty_decrease().to(loss.device)
+        after = self._objective(value, step)
+        if step.has_penalty:
+            after = after - wide(step.penalty_decrease().to(loss.device))
         return after, torch.tensor(float(not paired))
 
     def _decide(self, seen: Observation, *, paired: bool) -> None:
         if not paired:
-            self._warn_once(
+            self._record(seen, 1.0, math.nan, "unpaired")
+            return self._warn_once(
                 "unpaired",
                 "The probe drew other random numbers than the pass that gave the loss (dropout?), so it "
-                "says nothing and the scale stays. Use step(closure), compute the loss inside "
-                "`with opt.forward_pass():`, or pass ProbStep(..., model=model).",
+                "says nothing and the scale stays. Use step(closure), or compute the whole loss inside "
+                "`with opt.forward_pass():`.",
             )
-            return self._record(seen, 1.0, math.nan, "unpaired")
+        self._record(seen, *self.rule.decide(seen))
         if not math.isfinite(seen.loss_after):
-            self._warn_once(
+            return self._warn_once(
                 "not finite",
                 "The loss was not finite after a step: the rate counts as too large and comes down.",
             )
-        return self._record(seen, *self.rule.decide(seen))
+        if self._memory["decisions"] == {**NO_DECISIONS, "uninformative": PATIENCE}:
+            self._warn_once(
+                "blind",
+                f"In none of the first {PATIENCE} probes the loss could have changed visibly, given its "
+                "rounding, so the scale has not moved. Start from a larger rate.",
+            )
+        return None
 
     def _skip(self, loss: float) -> None:
+        self._record(Observation(loss, math.nan, math.nan), 1.0, math.nan, "skipped")
         self._warn_once(
             "skipped",
             "The gradients were not finite: the step was skipped. If this goes on, the loss or the "
             "data hold values that are not finite.",
         )
-        self._record(Observation(loss, math.nan, math.nan), 1.0, math.nan, "skipped")
 
     def _record(self, seen: Observation, factor: float, ratio: float, word: str) -> None:
         scale = self.scale * factor
@@ -252,7 +256,7 @@ class ProbStep(optim.Optimizer):
 
     # The ways in which a loss arrives
 
-    @_firing_own_hooks
+    @firing_own_hooks
     def step(  # type: ignore[override]
         self,
         closure: Forward | None = None,
@@ -275,21 +279,24 @@ class ProbStep(optim.Optimizer):
         Returns:
             The loss, as the closure or `loss=` gave it; None without either.
         """
+        check_step_arguments(closure, loss, grad_scale)
         probing = self._is_due()
+        again, known_loss = self._registered
+        reevaluate = reevaluate or again
         try:
             with torch.no_grad():
                 if closure is not None:
                     loss, again = self._first_pass(closure, record=probing)
-                    reevaluate = reevaluate or self._registered[0] or again
-                else:
-                    reevaluate = reevaluate or self._registered[0]
-                    loss = self._registered[1] if loss is None else loss
+                    reevaluate = reevaluate or again
+                elif loss is None:
+                    loss = known_loss
                 clip = self._clip if grad_scale is None else grad_scale
                 self._take(loss, reevaluate, clip, probing)
         finally:
             self._clip, self._registered = 1.0, (None, None)
             self._tape.clear()
-        self._remember(steps=self._memory["steps"] + 1)
+        if loss is not None or not self._rates_are_zero():  # not the dry run of a checkpoint
+            self._remember(steps=self._memory["steps"] + 1)
         if closure is None and self._is_due():
             self._tape.mark(self._devices())
         return loss
@@ -298,7 +305,7 @@ class ProbStep(optim.Optimizer):
         self, loss: Tensor | None, reevaluate: Forward | None, clip: float | Tensor, probing: bool
     ) -> None:
         if loss is None and reevaluate is not None and (probing or self._is_stretching):
-            loss, _ = self._replay(reevaluate)
+            loss, _ = self._replay(reevaluate)  # whether it is paired shows after the step
         if loss is not None:
             self._check_loss(loss)
         if probing and loss is not None and reevaluate is not None:
@@ -306,8 +313,9 @@ class ProbStep(optim.Optimizer):
         elif self._is_stretching and loss is not None:
             self._take_stretched(loss, clip)
         else:
-            self._step_base()
-        if reevaluate is None and (probing or (self._is_stretching and loss is None)):
+            self._step_base(self.scale)
+        is_blind = probing or (self._is_stretching and loss is None)
+        if reevaluate is None and is_blind and not self._rates_are_zero():
             self._warn_once(
                 "no loss",
                 "ProbStep.step() got no way to evaluate the loss again, so it steps as "
@@ -317,22 +325,29 @@ class ProbStep(optim.Optimizer):
 
     def _take_stretched(self, loss: Tensor, clip: float | Tensor) -> None:
         """Take the posterior mean's step without a probe and without waiting for the device."""
-        step = Step.begin(self.base, self._ranks)
-        f = self._objective(loss, step)
-        self._step_base()
-        self._stretch(step, loss, f, self._slope(step, clip))
+        with self._undone_if_it_raises() as step:
+            f = self._objective(loss, step)
+            self._step_base(self.scale)
+            self._stretch(step, loss, f, self._slope(step, clip))
 
     def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor, Forward]:
         recording = self._tape.recording("closure", self._devices()) if record else nullcontext()
-        return first_pass(closure, list(self._params()), self._check_loss, recording)
+        params = list(self._params())
+        return first_pass(closure, params, self._check_loss, recording, self._evidence)
 
-    def _on_forward(self, model: nn.Module) -> None:
-        if model.training and self._is_due():
-            self._tape.on_forward(model, self._devices())
+    def _on_forward(self, model: nn.Module, begins: bool) -> None:
+        is_training = model.training and torch.is_grad_enabled()
+        if not (self._tape.is_replaying or (is_training and self._is_due())):
+            return
+        if not begins:
+            self._tape.close("model", self._devices())
+        elif (taken := self._tape.open("model", self._devices())) is not None:
+            taken.buffers.see(model)
 
     def _replay(self, forward: Forward) -> tuple[Tensor, bool]:
         self._remember(forwards=self._memory["forwards"] + 1)
-        with gradients_set_aside(self._params()):
+        others = (p for module in self._tape.modules for p in module.parameters(recurse=False))
+        with gradients_set_aside({*self._params(), *others}):
             return self._tape.replay(forward, self._devices())
 
     @contextmanager
@@ -368,19 +383,24 @@ class ProbStep(optim.Optimizer):
         """
         self._registered = (reevaluate, loss)
 
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> Tensor:
         """Clip the norm of the gradients and remember by how much, so that the slope stays right.
 
         Returns:
             The norm before clipping, as `torch.nn.utils.clip_grad_norm_` does.
         """
-        norm = whole(nn.utils.clip_grad_norm_(self._params(), max_norm, norm_type))
+        norm = whole(
+            nn.utils.clip_grad_norm_(self._params(), max_norm, norm_type, error_if_nonfinite)
+        )
         self._clip = self._clip * (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch's own factor
         return norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters."""
-        self._clip = 1.0
+        self._clip, self._registered = 1.0, (None, None)
+        self._tape.gradients_cleared()
         if self._is_due():
             self._tape.mark(self._devices())
         self.base.zero_grad(set_to_none)
@@ -400,73 +420,28 @@ class ProbStep(optim.Optimizer):
     @property
     def last_probe(self) -> Probe | None:
         """What the last probe saw; None before the first."""
-        last = self._memory["last"]
-        return None if last is None else Probe(**last)
+        last = Probe(**self._memory["last"])
+        return last if last.decision else None
 
     def metrics(self) -> dict[str, float]:
         """Return plain numbers for a logger: scale, effective rate, the last probe, counts.
 
         Example:
             >>> opt = ProbStep(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5))
-            >>> opt.metrics()
-            {'scale': 1.0, 'effective_lr': 0.5, 'steps': 0, 'probe_forwards': 0}
+            >>> opt.metrics()["effective_lr"]
+            0.5
         """
         memory = self._memory
         numbers = {"scale": self.scale, "effective_lr": self.effective_lr[0]}
         numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(self.effective_lr) if k}
         numbers |= {"steps": memory["steps"], "probe_forwards": memory["forwards"]}
         numbers |= {f"probes/{word}": count for word, count in memory["decisions"].items()}
-        if memory["last"] is not None:
-            numbers |= {k: v for k, v in memory["last"].items() if k not in ("scale", "decision")}
-        return numbers
+        return numbers | {k: v for k, v in memory["last"].items() if k not in ("scale", "decision")}
 
     def __repr__(self) -> str:
         return f"ProbStep({self.base!r}, rule={self.rule!r}, scale={self.scale:.4g})"
 
-    # What makes it a torch optimizer
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The base's groups: one list, shared."""
-        return self.base.param_groups  # type: ignore[no-any-return]
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.base.param_groups = groups
-
-    @property
-    def state(self) -> Any:
-        """The base's state: one mapping, shared; ProbStep writes nothing into it."""
-        return self.base.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self.base.state = state
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters; it steps at its own `lr` times the common scale."""
-        refuse_mixed_maximize([*self.param_groups, {**self.defaults, **param_group}])
-        self.base.add_param_group(param_group)
-        if not isinstance(self.base, _Unbound):
-            self._bind()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the base's state_dict; the adaptation's memory lies in its param_groups."""
-        for before in self._optimizer_state_dict_pre_hooks.values():
-            before(self)
-        state: dict[str, Any] = self.base.state_dict()
-        for after in self._optimizer_state_dict_post_hooks.values():
-            state = after(self, state) or state
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a checkpoint of ProbStep, or one of the bare optimizer (then the scale starts at 1)."""
-        for before in self._optimizer_load_state_dict_pre_hooks.values():
-            state_dict = before(self, state_dict) or state_dict
-        self.base.load_state_dict(state_dict)
-        self._bind()
-        for after in self._optimizer_load_state_dict_post_hooks.values():
-            after(self)
+    # Small change
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -484,26 +459,11 @@ class ProbStep(optim.Optimizer):
 
     # Memory and small change
 
-    @property
-    def _memory(self) -> dict[str, Any]:
-        groups = self.param_groups
-        return next(group[MEMORY] for group in groups if MEMORY in group)
-
-    def _remember(self, **changes: Any) -> None:
-        # A new dictionary each time: a state_dict taken earlier must not change under its owner.
-        memory = {**self._memory, **changes}
-        for group in self.param_groups:
-            group[MEMORY] = memory
-
-    def _bind(self) -> None:
-        """Find the memory in any group, or begin one, and mirror it in all."""
-        refuse_mixed_maximize(self.param_groups)
+    def _complete(self, found: dict[str, Any]) -> dict[str, Any]:
         fresh = _new_memory(self.lower_bound)
-        found: dict[str, Any] = next((g[MEMORY] for g in self.param_groups if MEMORY in g), {})
         if found.get("bound", {}).keys() != fresh["bound"].keys():
             found = {**found, "bound": fresh["bound"]}  # saved with another kind of lower bound
-        for group in self.param_groups:
-            group[MEMORY] = {**fresh, **found}
+        return {**fresh, **found}
 
     @property
     def _ranks(self) -> Ranks:
@@ -518,21 +478,7 @@ class ProbStep(optim.Optimizer):
         return self.lower_bound is not None or self.noise != 0.0
 
     def _is_due(self) -> bool:
-        # With every rate at zero (a warm-up's first step, a checkpoint's dry run) nothing can be seen.
-        rates = (group["lr"] for group in self.param_groups if "lr" in group)
-        return self.probe.is_due(self._memory["steps"]) and not all(
-            isinstance(rate, float | int) and rate == 0 for rate in rates
-        )
-
-    def _params(self) -> Iterator[Tensor]:
-        return (p for group in self.param_groups for p in group["params"])
-
-    def _devices(self) -> set[torch.device]:
-        return {p.device for p in self._params()}
-
-    def _step_base(self) -> None:
-        with _lent_rates(self.param_groups, self.scale):
-            self.base.step()
+        return self.probe.is_due(self._memory["steps"]) and not self._rates_are_zero()
 
     def _check_loss(self, loss: object) -> None:
         check_loss(loss, per_sample=isinstance(self.noise, SampleNoise))
@@ -540,46 +486,17 @@ class ProbStep(optim.Optimizer):
     def _warn_once(self, key: str, message: str) -> None:
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(message, RuntimeWarning, stacklevel=5)
+            warnings.warn(message, RuntimeWarning, stacklevel=frames_to_caller())
 
 
 def _new_memory(bound: LowerBound | None) -> dict[str, Any]:
+    """Return a memory that has seen nothing; its keys never change, as distributed checkpoints need."""
+    nothing = Probe(math.nan, math.nan, math.nan, math.nan, 1.0, "")
     return {
         "scale": 1.0,
         "steps": 0,
         "forwards": 0,  # extra forward passes, over all probes
-        "decisions": {},  # word -> how often
-        "last": None,
+        "decisions": NO_DECISIONS,
+        "last": asdict(nothing),
         "bound": {} if bound is None else bound.init(),
     }
-
-
-@contextmanager
-def _lent_rates(groups: list[dict[str, Any]], scale: float) -> Iterator[None]:
-    """Multiply every `lr` by the scale and give it back; a tensor, even a shared one, in place."""
-    lent = [group for group in groups if "lr" in group]
-    kept = [group["lr"] for group in lent]
-    tensors = {id(rate): rate for rate in kept if isinstance(rate, Tensor)}
-    contents = {key: rate.clone() for key, rate in tensors.items()}
-    try:
-        for rate in tensors.values():
-            rate.mul_(scale)
-        for group, rate in zip(lent, kept, strict=True):
-            group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
-        yield
-    finally:
-        for key, rate in tensors.items():
-            rate.copy_(contents[key])
-        for group, rate in zip(lent, kept, strict=True):
-            group["lr"] = rate
-
-
-class _Unbound:
-    """Stands in for the base optimizer while torch.optim.Optimizer.__init__ fills in its own fields."""
-
-    def __init__(self) -> None:
-        self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[Any, Any] = {}
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take no notice."""

@@ -6,8 +6,8 @@ streams and the buffers stood when it began), the probe starts from there, and a
 put back. Nothing here knows about optimizers.
 """
 
-import random
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,68 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parameter import is_lazy
 
 from .distributed import drop_gathered
-
-
-class RandomState:
-    """Where every random stream stands: torch on the CPU and on the devices given, Python, NumPy.
-
-    >>> before = RandomState()
-    >>> _ = torch.rand(3)
-    >>> RandomState() == before
-    False
-    >>> before.restore()
-    >>> RandomState() == before
-    True
-    """
-
-    def __init__(self, devices: Iterable[torch.device] = ()) -> None:
-        self._cpu = torch.get_rng_state()
-        self._devices = {
-            device: torch.get_device_module(device).get_rng_state(device)
-            for device in devices
-            if device.type not in ("cpu", "meta")
-        }
-        self._python = random.getstate()
-        self._numpy = _numpy_state()
-
-    def restore(self, now: "RandomState | None" = None) -> None:
-        """Put every stream back where it stood; with the state of `now`, only those that have moved."""
-        torch.set_rng_state(self._cpu)
-        for device, state in self._devices.items():
-            torch.get_device_module(device).set_rng_state(state, device)
-        if now is None or self._python != now._python:
-            random.setstate(self._python)
-        if self._numpy is not None and (
-            now is None or not _same_numpy_state(self._numpy, now._numpy)
-        ):
-            sys.modules["numpy"].random.set_state(self._numpy)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RandomState):
-            return NotImplemented
-        return (
-            torch.equal(self._cpu, other._cpu)
-            and self._python == other._python
-            and _same_numpy_state(self._numpy, other._numpy)
-            and self._devices.keys() == other._devices.keys()
-            and all(torch.equal(a, other._devices[d]) for d, a in self._devices.items())
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _numpy_state() -> tuple[Any, ...] | None:
-    # NumPy is no dependency: its stream matters only to those who have imported it.
-    numpy = sys.modules.get("numpy")
-    return None if numpy is None else numpy.random.get_state()
-
-
-def _same_numpy_state(a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a[2:] == b[2:] and bool((a[1] == b[1]).all())
+from .randomness import RandomState
 
 
 class Buffers:
@@ -108,8 +50,7 @@ class Buffers:
         for part in module.modules():
             if part not in self._seen:
                 self._seen[part] = {
-                    name: (tensor, None if tensor is None else tensor.detach().clone())
-                    for name, tensor in part._buffers.items()
+                    name: (tensor, _content(tensor)) for name, tensor in part._buffers.items()
                 }
 
     def see_again(self, others: "Iterable[Buffers]") -> None:
@@ -118,32 +59,44 @@ class Buffers:
             for module in other._seen:
                 self.see(module)
 
-    @torch.no_grad()
     def restore(self) -> None:
         """Put every buffer back: the tensor that was there, and what it held."""
         for module, held in self._seen.items():
             for name, (tensor, content) in held.items():
                 if tensor is not None and content is not None:
-                    tensor.copy_(content)
+                    # Behind autograd's back: a graph that waits for its backward may hold the buffer.
+                    tensor.data.copy_(content)
                 module._buffers[name] = tensor
             for name in module._buffers.keys() - held.keys():
                 del module._buffers[name]
 
 
+def _content(tensor: Tensor | None) -> Tensor | None:
+    """Return a copy, or None for what no forward pass can write into: lazy or expanded buffers."""
+    if tensor is None or is_lazy(tensor) or 0 in tensor.stride():
+        return None
+    return tensor.detach().clone()
+
+
 @contextmanager
 def watching(buffers: Buffers, model: nn.Module | None = None) -> Iterator[None]:
-    """See every module that runs meanwhile before it runs; with a model, see that and no other.
+    """See every module that runs meanwhile in this thread before it runs, and the model in any case.
 
     An optimizer knows no modules, hence a global hook, and only while a pass is recorded or replayed.
+    Beside a compiled model there is no hook: it would be compiled again at every probe.
     """
     if model is not None:
         buffers.see(model)
-        yield
-        return
+        if _is_compiled(model):
+            yield
+            return
+    thread = threading.get_ident()
 
     def see(module: nn.Module, _: object) -> None:
-        _refuse_compiled(module)
-        buffers.see(module)
+        if model is None:
+            _refuse_compiled(module)
+        if not torch.compiler.is_compiling() and threading.get_ident() == thread:
+            buffers.see(module)
 
     handle = register_module_forward_pre_hook(see)
     try:
@@ -152,13 +105,17 @@ def watching(buffers: Buffers, model: nn.Module | None = None) -> Iterator[None]
         handle.remove()
 
 
-def _refuse_compiled(module: nn.Module) -> None:
+def _is_compiled(module: nn.Module) -> bool:
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     is_wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-    if is_wrapped or module._compiled_call_impl is not None:
+    return is_wrapped or module._compiled_call_impl is not None
+
+
+def _refuse_compiled(module: nn.Module) -> None:
+    if torch.compiler.is_compiling() or _is_compiled(module):
         raise RuntimeError(
             f"{type(module).__name__} is compiled, and finding its buffers by a hook would recompile it "
-            "at every probe. Pass the model: ProbStep(optimizer, model=model)."
+            "at every probe. Pass the compiled model: ProbStep(optimizer, model=model)."
         )
 
 
@@ -185,11 +142,23 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
 
 @dataclass
 class Pass:
-    """One recorded forward pass: who opened it, where it began, where it left the random streams."""
+    """One recorded forward pass.
+
+    Args:
+        opened_by: "closure", "forward_pass" or "model".
+        origin: Where a replay must begin to arrive at the start by itself: the start, or for a model's
+            pass, which does not see what was drawn for its input, the last mark before it.
+        start: Where the random streams stood when it began.
+        buffers: What the buffers held then.
+        round: How often the gradients had been cleared before.
+        end: Where the streams stood when it ended; None until then.
+    """
 
     opened_by: str
+    origin: RandomState
     start: RandomState
     buffers: Buffers
+    round: int
     end: RandomState | None = None
 
 
@@ -210,119 +179,176 @@ class Tape:
     def __init__(self, model: nn.Module | None = None) -> None:
         self._model = model
         self._passes: list[Pass] = []
-        self._fallback: RandomState | None = None
-        self._open = False  # a pass is being recorded: those inside it belong to it
-        self._position: int | None = None  # of the next pass to rewind to; None unless replaying
+        self._mark: RandomState | None = None
+        self._round = 0
+        self._open: Pass | None = None  # being recorded: passes inside it belong to it
+        self._replay: _Replay | None = None
 
     def clear(self) -> None:
         """Forget the passes: the step that they led to is done."""
         self._passes.clear()
-        self._fallback = None
+        self._open = self._mark = None
 
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
-        if not self._open and self._position is None:
-            self._fallback = RandomState(devices)
+        if self._open is None and self._replay is None:
+            self._mark = RandomState(devices)
+
+    def gradients_cleared(self) -> None:
+        """Forget passes whose gradients are gone: those before the last time, not since it.
+
+        A pass just before may be the one whose backward is still to come.
+        """
+        if self._replay is None:
+            self._passes = [taken for taken in self._passes if taken.round == self._round]
+            self._round += 1
+
+    @property
+    def is_replaying(self) -> bool:
+        """Say whether a probe is running."""
+        return self._replay is not None
+
+    @property
+    def modules(self) -> Iterator[nn.Module]:
+        """The modules that the recorded passes ran."""
+        return (module for taken in self._passes for module in taken.buffers.modules)
 
     @contextmanager
     def recording(self, opened_by: str, devices: Iterable[torch.device] = ()) -> Iterator[None]:
         """Record a forward pass; while replaying, rewind to where the same pass began."""
-        if self._position is not None:
-            self._rewind(opened_by)
-            yield
-        elif self._open:
+        devices = tuple(devices)
+        taken = self.open(opened_by, devices)
+        if taken is None:
             yield
         else:
-            devices = tuple(devices)
-            taken = self.open(opened_by, devices)
-            self._open = True
             try:
                 with watching(taken.buffers, self._model):
                     yield
-            finally:
-                self._open = False
-            if opened_by != "closure":  # a closure ends where the step finds it
-                taken.end = RandomState(devices)
+            except BaseException:
+                self._open = None
+                self._passes.remove(taken)
+                raise
+        self.close(opened_by, devices)
 
-    def open(self, opened_by: str, devices: Iterable[torch.device] = ()) -> Pass:
-        """Record that a pass begins, by one who will not see its end."""
-        taken = Pass(opened_by, RandomState(devices), Buffers())
-        self._passes.append(taken)
-        return taken
+    def open(self, opened_by: str, devices: Iterable[torch.device] = ()) -> Pass | None:
+        """Begin to record a pass, unless one is being recorded; while replaying, rewind."""
+        if self._replay is not None:
+            self._replay.begin(opened_by)
+        elif self._open is None:
+            start = RandomState(devices)
+            origin = self._mark if opened_by == "model" and self._mark is not None else start
+            self._open = Pass(opened_by, origin, start, Buffers(), self._round)
+            self._passes.append(self._open)
+            return self._open
+        return None
 
-    def on_forward(self, model: nn.Module, devices: Iterable[torch.device]) -> None:
-        """Record or rewind as the model's forward begins (called by a hook of the model)."""
-        if self._position is not None:
-            self._rewind("model")
-        elif not self._open:
-            self.open("model", devices).buffers.see(model)
-
-    def _rewind(self, opened_by: str) -> None:
-        # A pass is rewound only by the same kind of opener: a model called inside a closure must not
-        # jump back to where the closure began.
-        position = self._position or 0
-        if position < len(self._passes) and self._passes[position].opened_by == opened_by:
-            self._position = position + 1
-            self._passes[position].start.restore()
-            self._passes[position].buffers.restore()
+    def close(self, opened_by: str, devices: Iterable[torch.device] = ()) -> None:
+        """End the pass that this opener began."""
+        if self._replay is not None:
+            self._replay.end(opened_by, RandomState(devices))
+        elif self._open is not None and self._open.opened_by == opened_by:
+            self._open.end = RandomState(devices)
+            self._open = None
 
     def replay(
         self, forward: Callable[[], Tensor], devices: Iterable[torch.device] = ()
     ) -> tuple[Tensor, bool]:
         """Run `forward` from where the recorded passes began; leave streams and buffers as they are.
 
-        Returns what `forward` returned, and whether it saw the same function as the first pass: it did
-        if it ended where the first pass ended, or drew no random number.
+        Returns what `forward` returned, and whether it saw the same function as the first pass.
         """
         devices = tuple(devices)
         entry = RandomState(devices)
-        start, ends, held = self._fallback or entry, [entry], Buffers()
-        if self._passes:
-            first, last = self._passes[0], self._passes[-1]
-            start, ends = first.start, [last.end or entry, last.start]
-            held.see_again(taken.buffers for taken in self._passes)
+        latest = max((taken.round for taken in self._passes), default=0)
+        passes = [taken for taken in self._passes if taken.round == latest]
+        held = Buffers()
+        held.see_again(taken.buffers for taken in passes)
         torch.clear_autocast_cache()  # inside autocast it would still hold the weights before the step
-        self._position = 0
+        self._replay = _Replay(passes, self._mark or entry, entry)
         now = None
         try:
-            start.restore(entry)
-            if self._passes:
-                first.buffers.restore()
+            self._replay.origin.restore(entry)
+            if passes:
+                passes[0].buffers.restore()
             with watching(held, self._model):
                 value = forward()
             now = RandomState(devices)
-            return value, now == start or now in ends
+            return value, self._replay.is_paired(now)
         finally:
-            self._position = None
+            self._replay = None
+            entry.restore(now)
             torch.clear_autocast_cache()
             drop_gathered(held.modules)
             held.restore()
-            entry.restore(now)
 
 
-class ForwardHook:
-    """A model's forward-pre-hook that neither keeps its owner alive nor travels with the model.
+class _Replay:
+    """Follows a replay along the recorded passes and notices where it leaves them.
 
-    Copies and pickles of the model get a hook that does nothing, so that an averaged copy never writes
-    on the original's tape.
+    It may jump from one pass to the next, because between passes others draw (a data loader, say). But
+    before a jump it must have drawn nothing that the first pass did not: it stands where it last was
+    at rest, or at the very start of the pass to come.
     """
 
-    def __init__(self, on_forward: Callable[[nn.Module], None]) -> None:
-        self._on_forward = weakref.WeakMethod(on_forward)
+    def __init__(self, passes: list[Pass], mark: RandomState, entry: RandomState) -> None:
+        self._passes, self._entry = passes, entry
+        self._next = 0
+        self._strayed = False
+        self.origin = passes[0].origin if passes else mark
+        self._rest = self.origin  # where the replay stood when it last had followed the record
 
-    def __call__(self, module: nn.Module, _: object) -> None:
-        """Tell the owner, if it still lives, that the model's forward begins."""
-        on_forward = self._on_forward()
-        if on_forward is not None:
-            on_forward(module)
+    def begin(self, opened_by: str) -> None:
+        """Jump to where the next pass began, if it is this opener's."""
+        if self._next < len(self._passes) and self._passes[self._next].opened_by == opened_by:
+            taken = self._passes[self._next]
+            now = RandomState(taken.start.devices)
+            self._strayed |= now not in (self._rest, taken.start)
+            taken.start.restore(now)
+            taken.buffers.restore()
+
+    def end(self, opened_by: str, now: RandomState) -> None:
+        """Compare with where that pass ended."""
+        if self._next < len(self._passes) and self._passes[self._next].opened_by == opened_by:
+            self._strayed |= now != self._passes[self._next].end
+            self._next += 1
+            self._rest = now
+
+    def is_paired(self, now: RandomState) -> bool:
+        """Say whether the replay saw the same function: the same numbers drawn, or none at all."""
+        if self._strayed:
+            return False
+        if self._next == 0:  # nothing was rewound: one run from the origin to the end
+            last = self._passes[-1].end if self._passes else None
+            return now in (self.origin, self._entry, last)
+        is_complete = self._next == len(self._passes)
+        drew_nothing = all(taken.start == taken.end for taken in self._passes)
+        return (is_complete or drew_nothing) and now in (self._rest, self._entry)
+
+
+class ModelHooks:
+    """A model's hooks that tell an owner where its forward passes begin and end.
+
+    They neither keep the owner alive nor travel with the model: copies and pickles get hooks that do
+    nothing, so that an averaged copy never writes on the original's tape.
+    """
+
+    def __init__(self, tell: Callable[[nn.Module, bool], None], *, begins: bool) -> None:
+        self._tell = weakref.WeakMethod(tell)
+        self._begins = begins
+
+    def __call__(self, module: nn.Module, *_: object) -> None:
+        """Tell the owner, if it still lives; not while the model is being compiled."""
+        tell = self._tell()
+        if tell is not None and not torch.compiler.is_compiling():
+            tell(module, self._begins)
 
     def __reduce__(self) -> Any:
         return _no_hook, ()
 
 
-def _no_hook() -> Callable[[nn.Module, object], None]:
+def _no_hook() -> Callable[..., None]:
     return _ignore
 
 
-def _ignore(module: nn.Module, inputs: object) -> None:
-    del module, inputs
+def _ignore(*_: object) -> None:
+    """Do nothing."""

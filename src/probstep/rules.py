@@ -105,11 +105,11 @@ class PaperRule:
         """Return what becomes of the scale (Algorithm 1, lines 18 to 22)."""
         taken = seen.step_factor if self.ratio_of_step_taken else 1.0
         predicted = taken * (2 - taken) * seen.slope / 2
+        if math.isfinite(seen.loss) and not math.isfinite(seen.loss_after):
+            return Decision(self.down, -math.inf, "down")
         # Not `predicted <= resolution`: a NaN must end here too.
         if not (math.isfinite(seen.loss) and seen.resolution < predicted < math.inf):
             return Decision(1.0, math.nan, "uninformative")
-        if not math.isfinite(seen.loss_after):
-            return Decision(self.down, -math.inf, "down")
         ratio = decrease_ratio(seen.loss, seen.loss_after, seen.slope, taken)
         return self._solve(ratio) if self.solve else self._vote(ratio)
 

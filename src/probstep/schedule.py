@@ -1,7 +1,8 @@
 """When to probe: a schedule looks at the number of steps taken and says whether the next is probed."""
 
+import operator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, SupportsIndex
 
 
 class Schedule(Protocol):
@@ -62,6 +63,6 @@ class DoublingEpochs:
         return epoch.bit_count() == 1  # a power of two
 
 
-def _require_positive(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
+def _require_positive(name: str, value: object) -> None:
+    if not isinstance(value, SupportsIndex) or operator.index(value) < 1:
         raise ValueError(f"{name} needs a whole number of at least 1, not {value!r}.")

@@ -3,13 +3,13 @@
 import functools
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
-PACKAGES = ("probstep", "torch", "numpy")
+import probstep
 
 
 @functools.cache
@@ -19,8 +19,13 @@ def versions() -> dict[str, str]:
     >>> versions()["torch"] == torch.__version__
     True
     """
-    found = {name: _package_version(name) for name in PACKAGES}
-    return {**found, "python": platform.python_version(), "platform": platform.platform()}
+    return {
+        "probstep": probstep.__version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
 
 
 @functools.cache
@@ -40,13 +45,6 @@ def device_name(model: nn.Module) -> str:
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _package_version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _git(*arguments: str) -> str | None:
