@@ -1,6 +1,6 @@
 """The paper's Fig. 3: a row per problem, a group per optimizer, a panel per way to set the rate."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from probstep.bench.report.axes import Axis, fit_axis, spell
 from probstep.bench.report.cells import HIGHER_IS_BETTER, Cell, group_by
@@ -55,7 +55,7 @@ def draw_grid(
     return Figure(
         slug=f"grid-{metric.replace('_', '-')}",
         title=f"{NAMES[metric].capitalize()} from every initial rate",
-        sentence=_sentence(metric, columns, len(problems)),
+        sentence=_sentence(metric, {cell.column for cell in shown}, len(problems)),
         rows=rows,
         x_label="epoch",
         y_label=NAMES[metric],
@@ -63,7 +63,7 @@ def draw_grid(
         legend_title="initial rate",
         groups=[(BASES.get(base, base), len(names)) for base, names in groups.items()],
         row_names=problems[:MOST_ROWS],
-        size=(118.0, 104.0),
+        size=(118.0, 104.0) if len(rows[0]) > 6 else (190.0, 140.0),
     )
 
 
@@ -143,7 +143,7 @@ def _legend(colours: dict[tuple[bool, float], Colour]) -> list[Line]:
     ]
 
 
-def _sentence(metric: str, columns: Sequence[str], problems: int) -> str:
+def _sentence(metric: str, columns: Collection[str], problems: int) -> str:
     frames = {
         "fixed": "thin grey, a fixed rate",
         "adapted": "thick, adapted by probstep",
@@ -151,6 +151,6 @@ def _sentence(metric: str, columns: Sequence[str], problems: int) -> str:
         "L4": "dash-dotted, L4, whose factor takes the place of the rate",
     }
     more = f" The first {MOST_ROWS} of {problems} problems." if problems > MOST_ROWS else ""
-    said = "; ".join(frames[column] for column in columns)
+    said = "; ".join(frames[column] for column in COLUMNS if column in columns)
     beginning = "One curve per initial rate, the median over seeds."
     return f"{beginning} {SENTENCES[metric]} Frames: {said}.{more}"

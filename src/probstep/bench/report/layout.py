@@ -35,7 +35,7 @@ DASHES: dict[str, tuple[float, ...]] = {
     "dotted": (2, 3),
     "dash-dotted": (8, 3, 2, 3),
 }
-LEGEND_ROW, LETTER = 18.0, 6.8  # pixels; the width of a letter is an average
+LEGEND_ROW, LETTER, WIDE_LETTER = 18.0, 6.8, 10.0  # pixels; fonts differ, so with some room
 TILE_INK = Colour("#101214", "#101214")  # the tiles are light on either page
 
 
@@ -206,9 +206,9 @@ def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[S
     x, y = left, top + 8
     if figure.legend_title:
         yield Label(x, y + 4, figure.legend_title, 11, FAINT)
-        x += len(figure.legend_title) * LETTER + 8
+        x += _text_width(figure.legend_title) + 8
     for line in figure.legend:
-        needed = 46 + len(line.name) * LETTER
+        needed = 46 + _text_width(line.name)
         if x + needed > left + width and x > left:
             x, y = left, y + LEGEND_ROW
         if line.width:
@@ -217,6 +217,10 @@ def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[S
             yield Dot(x + 13, y, line.colour, 3.0, line.marker)
         yield Label(x + 32, y + 4, line.name, 11)
         x += needed
+
+
+def _text_width(text: str) -> float:
+    return sum(WIDE_LETTER if letter in "mwMW" else LETTER for letter in text)
 
 
 def _lowest(shapes: Iterable[Shape], least: float) -> float:

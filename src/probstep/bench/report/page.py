@@ -82,10 +82,14 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
+    kinds = [
+        "number" if _is_numeric(values) else "text" for values in zip(*table.rows, strict=True)
+    ]
     heads = "".join(
-        f'<th scope="col"><button type="button">{escape(c)}</button></th>' for c in table.columns
+        f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
+        for name, kind in zip(table.columns, kinds, strict=False)
     )
-    rows = "".join(f"<tr>{_cells(table, row)}</tr>" for row in table.rows)
+    rows = "".join(f"<tr>{_cells(table, kinds, row)}</tr>" for row in table.rows)
     content = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
     body = f'<div class="scroll"><table>{content}</table></div>'
     return (
@@ -94,14 +98,19 @@ def _table(table: Table) -> str:
     )
 
 
-def _cells(table: Table, row: Sequence[Value]) -> str:
-    return "".join(_cell(column, value) for column, value in zip(table.columns, row, strict=True))
+def _is_numeric(values: Sequence[Value]) -> bool:
+    return any(isinstance(value, float) for value in values)
 
 
-def _cell(column: str, value: Value) -> str:
+def _cells(table: Table, kinds: Sequence[str], row: Sequence[Value]) -> str:
+    triples = zip(table.columns, kinds, row, strict=True)
+    return "".join(_cell(column, kind, value) for column, kind, value in triples)
+
+
+def _cell(column: str, kind: str, value: Value) -> str:
     if value is None:
-        return '<td class="none">–</td>'
+        return f'<td class="{kind} none">–</td>'
     if isinstance(value, str):
-        return f"<td>{escape(value)}</td>"
+        return f'<td class="{kind}">{escape(value)}</td>'
     text = f"{value:.0%}" if column.startswith(SHARES) else spell(value)
-    return f'<td class="number" data-value="{value!r}">{text}</td>'
+    return f'<td class="{kind}" data-value="{value!r}">{text}</td>'

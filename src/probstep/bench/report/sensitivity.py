@@ -37,7 +37,7 @@ def draw_sensitivity(cells: Sequence[Cell], metric: str) -> Figure | None:
         legend=_legend(styles),
         groups=[(BASES.get(base, base), 1) for base in bases],
         row_names=problems[:MOST_ROWS],
-        size=(230.0, 160.0),
+        size=(230.0, 160.0) if len(bases) > 3 else (300.0, 190.0),
     )
 
 

@@ -8,7 +8,7 @@ function sortBy(table, column) {
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
   const key = (row) => {
     const cell = row.cells[column];
-    if (cell.className === "none") return null;
+    if (cell.classList.contains("none")) return null;
     return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
   };
   const order = (a, b) => {
