@@ -93,7 +93,8 @@ def test_pointing_at_a_curve_shows_its_name_and_value(page):
     point.scroll_into_view_if_needed()
     point.hover(force=True)
     assert page.locator("#tip").is_visible()
-    assert page.locator("#tip").text_content() == f"probstep_sgd: {point.get_attribute('data-v')}"
+    said = page.locator("#tip").text_content()
+    assert said == "probstep_sgd: initial rate 0.1, final training loss 0.3"
     page.mouse.move(1, 1)
     assert page.locator("#tip").is_hidden()
 

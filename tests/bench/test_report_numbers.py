@@ -104,6 +104,8 @@ def test_profiles_compare_with_the_best_of_the_problem_and_never_count_the_diver
     figure = draw_profiles(cells_of(make_sweep()))
     [adam] = [line for line in figure.rows[0][0].lines if line.name == "adam"]
     assert set(adam.ys) == {0.0}
+    [ours] = [line for line in figure.rows[0][0].lines if line.name == "probstep_sgd"]
+    assert (ours.xs[-1], ours.ys[-1]) == (1000.0, 1.0)
 
 
 def test_the_heatmap_is_adapted_minus_fixed_at_each_rate_and_momentum():

@@ -1,7 +1,7 @@
 """Colours that colour-blind people can tell apart, each for a light and for a dark page."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import matplotlib as mpl
 from matplotlib.colors import to_hex
@@ -59,13 +59,15 @@ def family_styles(labels: Mapping[str, str]) -> dict[str, Style]:
     for label, family in labels.items():
         usual = FAMILIES.get(family)
         is_free = usual is not None and usual not in styles.values()
-        styles[label] = usual if usual is not None and is_free else nth_style(len(styles))
+        taken = [*styles.values(), *FAMILIES.values()]
+        styles[label] = usual if usual is not None and is_free else free_style(taken)
     return styles
 
 
-def nth_style(n: int) -> Style:
-    """One style after the other: first other colours, then other strokes."""
-    return PALETTE[n % len(PALETTE)], STROKES[n // len(PALETTE) % len(STROKES)]
+def free_style(used: Collection[Style]) -> Style:
+    """A style that is not used yet: first other colours, then other strokes."""
+    styles = [(colour, stroke) for stroke in STROKES for colour in PALETTE]
+    return next((s for s in styles if s not in used), styles[len(used) % len(styles)])
 
 
 def tile_colour(share: float) -> Colour:

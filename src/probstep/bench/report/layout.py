@@ -66,7 +66,8 @@ def lay_out(figure: Figure) -> Scene:
     shapes = [*_headings(figure, lefts, boxes, space), *legend]
     for panels, row in zip(figure.rows, boxes, strict=True):
         shapes += _row(figure, panels, row)
-    return Scene(width, _lowest(legend, height) + 12, tuple(shapes))
+    height = _lowest(legend, height) + 12
+    return Scene(width, height, tuple(shapes), figure.x_label.split(" (")[0], figure.y_label)
 
 
 def _spacing(figure: Figure) -> _Spacing:

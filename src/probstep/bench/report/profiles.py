@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from probstep.bench.report.axes import Axis
 from probstep.bench.report.cells import Cell, best, group_by
 from probstep.bench.report.chart import Figure, Line, Panel
-from probstep.bench.report.colours import PALETTE, Style, nth_style
+from probstep.bench.report.colours import PALETTE, Style, free_style
 from probstep.bench.report.grid import BASES
 
 METRIC = "train_loss"
 MOST = 1000.0
-POINTS = 121
 STROKES = {"adapted": "solid", "fixed": "dotted", "hypergradient": "dashed", "L4": "dash-dotted"}
 
 
@@ -63,18 +62,27 @@ def _usual(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def profile_styles(cells: Sequence[Cell]) -> dict[str, Style]:
-    """A colour for each optimizer, a stroke for each way to set its rate; others as they come."""
-    styles: dict[str, Style] = {}
+    """A colour for each optimizer, a stroke for each way to set its rate; others what is left."""
     bases = [base for base in BASES if any(cell.base == base for cell in cells)]
-    for cell in cells:
-        colour = PALETTE[bases.index(cell.base) % len(PALETTE)] if cell.base in bases else None
-        style = (colour, STROKES[cell.column]) if colour and cell.column in STROKES else None
+    styles: dict[str, Style] = {}
+    for cell in sorted(cells, key=lambda cell: cell.column not in STROKES):
         if cell.label not in styles:
-            is_free = style is not None and style not in styles.values()
-            styles[cell.label] = style if style and is_free else nth_style(len(styles))
+            usual = _usual_style(cell, bases)
+            is_free = usual is not None and usual not in styles.values()
+            styles[cell.label] = usual if usual and is_free else free_style(styles.values())
     return styles
 
 
+def _usual_style(cell: Cell, bases: Sequence[str]) -> Style | None:
+    if cell.base not in bases or cell.column not in STROKES:
+        return None
+    return PALETTE[bases.index(cell.base) % len(PALETTE)], STROKES[cell.column]
+
+
 def _profile(ratios: Sequence[float]) -> tuple[list[float], list[float | None]]:
-    factors = [MOST ** (i / (POINTS - 1)) for i in range(POINTS)]
-    return factors, [sum(r <= f * (1 + 1e-9) for r in ratios) / len(ratios) for f in factors]
+    """The steps of the curve, which rises at each ratio."""
+    xs, ys = [1.0], [0.0]
+    for count, ratio in enumerate(sorted(r for r in ratios if r <= MOST), start=1):
+        xs += [ratio, ratio]
+        ys += [ys[-1], count / len(ratios)]
+    return [*xs, MOST], [*ys, ys[-1]]

@@ -96,8 +96,10 @@ Shape = Path | Box | Dot | Label
 
 @dataclass(frozen=True)
 class Scene:
-    """A drawing and its size."""
+    """A drawing, its size, and what the values of its lines are."""
 
     width: float
     height: float
     shapes: tuple[Shape, ...]
+    x_label: str = ""
+    y_label: str = ""

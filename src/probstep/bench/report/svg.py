@@ -19,9 +19,9 @@ def write_svg(scene: Scene, title: str) -> str:
     body = "".join(_WRITERS[type(shape)](shape) for shape in scene.shapes)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     least = f'style="min-width:{0.72 * scene.width:.0f}px"'
-    return (
-        f'<svg class="figure" {size} {least} role="img" aria-label="{escape(title)}">{body}</svg>'
-    )
+    labels = f'data-x="{escape(scene.x_label)}" data-y="{escape(scene.y_label)}"'
+    named = f'{labels} role="img" aria-label="{escape(title)}"'
+    return f'<svg class="figure" {size} {least} {named}>{body}</svg>'
 
 
 def _path(path: Path) -> str:

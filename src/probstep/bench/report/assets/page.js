@@ -77,9 +77,15 @@ function hide() {
   for (const shape of document.querySelectorAll(".hot")) shape.classList.remove("hot");
 }
 
+// A point of a line says "x, y"; a tile or a cross says all in a word.
+function spell(figure, text) {
+  const [x, y] = text.split(", ");
+  return y === undefined ? x : `${figure.dataset.x} ${x}, ${figure.dataset.y} ${y}`;
+}
+
 function show(figure, point, event) {
   hide();
-  tip.textContent = `${point.shape.dataset.n}: ${point.text}`;
+  tip.textContent = `${point.shape.dataset.n}: ${spell(figure, point.text)}`;
   tip.hidden = false;
   const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
   const above = event.clientY + 18 + tip.offsetHeight > innerHeight;
