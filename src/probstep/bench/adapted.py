@@ -8,9 +8,11 @@ from torch.optim import Optimizer
 
 from probstep.estimators import Interpolation, LowerBound, RunningMinimum, SampleNoise
 from probstep.optimizer import ProbStep
+from probstep.robust import RobustRule
 from probstep.rules import PaperRule
 from probstep.schedule import DoublingEpochs, Every, EveryStep, Schedule
 
+ROBUST = frozenset(field.name for field in fields(RobustRule))
 RULE = frozenset(field.name for field in fields(PaperRule))
 OURS = RULE | {"lower_bound", "noise", "noise_share", "every", "doubling_epochs"}
 BOUNDS: dict[str, Callable[[], LowerBound]] = {
@@ -40,6 +42,21 @@ def adapted(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
             noise=_noise(ours),
             probe=_schedule(ours, steps_per_epoch),
         )
+
+    return build
+
+
+def robust(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+    """Return a function that makes ProbStep with RobustRule around an optimizer.
+
+    Settings with the name of a field of RobustRule go to it, others to the optimizer.
+    """
+
+    def build(params: Any, **settings: Any) -> Optimizer:
+        ours = {name: settings.pop(name) for name in ROBUST & settings.keys()}
+        if "budget" in ours:
+            ours["budget"] = tuple(ours["budget"])
+        return ProbStep(base(params, **settings), rule=RobustRule(**ours))
 
     return build
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import optim
 
-from probstep.bench.adapted import adapted
+from probstep.bench.adapted import adapted, robust
 from probstep.bench.method import LIMITS as LIMITS
 from probstep.bench.method import RATES as RATES
 from probstep.bench.method import Method as Method
@@ -74,6 +74,14 @@ _adapted = partial(
     needs=Needs(closure=True, steps_per_epoch=True),
     read_rate=read_adapted,
 )
+_ROBUST: dict[str, Any] = {
+    "family": "adapted",
+    "rate": "start",
+    "default_rate": 1e-3,
+    "needs": Needs(closure=True),
+    "read_rate": read_adapted,
+    "source": "RobustRule of probstep, docs/robust.md",
+}
 _GENTLE = {"betas": (0.5, 0.999)}  # the paper halves the momentum of what it adapts
 
 ADAPTED: tuple[Method, ...] = (
@@ -84,6 +92,10 @@ ADAPTED: tuple[Method, ...] = (
     _adapted("probstep_adam", adapted(optim.Adam), base="adam", defaults=_GENTLE),
     _adapted("probstep_adamw", adapted(optim.AdamW), base="adamw", defaults=_GENTLE),
     _adapted("probstep_nadam", adapted(optim.NAdam), base="nadam", defaults=_GENTLE),
+)
+# With RobustRule, around the same optimizers at torch's own defaults.
+ROBUST: tuple[Method, ...] = tuple(
+    replace(row, name=f"robust_{row.name}", build=robust(row.build), **_ROBUST) for row in FIXED
 )
 ADAPTED_WITH_NOISE: tuple[Method, ...] = tuple(
     replace(
@@ -97,7 +109,7 @@ ADAPTED_WITH_NOISE: tuple[Method, ...] = tuple(
 
 METHODS: dict[str, Method] = {
     method.name: method
-    for method in (*FIXED, *SCHEDULED, *ADAPTED, *ADAPTED_WITH_NOISE, *RIVALS, *PEERS)
+    for method in (*FIXED, *SCHEDULED, *ADAPTED, *ROBUST, *ADAPTED_WITH_NOISE, *RIVALS, *PEERS)
 }
 
 
