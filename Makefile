@@ -13,7 +13,8 @@ help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: .venv/demo.done  ## train on scikit-learn's digits from six initial rates, fixed against adapted
-	$(BIN)/python examples/02_six_rates.py demo/six_rates.png
+	$(BIN)/probstep run demo --jobs 2
+	$(BIN)/probstep report runs/demo
 
 test: .venv/test.done lint  ## check style, types and layers, then run all tests
 	$(BIN)/python -m pytest --numprocesses 2
@@ -28,7 +29,7 @@ docs: .venv/docs.done  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
 clean:  ## remove the environment and everything that was built
-	rm -rf .venv site demo runs build dist
+	rm -rf .venv site runs build dist
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -19,6 +19,7 @@ SETTINGS = {
     "plain": {},
     "every third": {"probe": probstep.Every(3)},
     "running minimum": {"lower_bound": probstep.RunningMinimum(), "noise": 0.01},
+    "robust": {"rule": probstep.RobustRule()},
 }
 
 
@@ -29,9 +30,8 @@ def make(name, net=network, **settings):
     with warnings.catch_warnings():
         if case.warns:
             warnings.simplefilter("ignore")
-        return model, probstep.ProbStep(
-            case.make(model.parameters()), probstep.PaperRule(), **settings
-        )
+        settings = {"rule": probstep.PaperRule(), **settings}
+        return model, probstep.ProbStep(case.make(model.parameters()), **settings)
 
 
 def run(model, opt, data):

@@ -14,6 +14,7 @@ from .estimators import RunningMinimum as RunningMinimum
 from .estimators import SampleNoise as SampleNoise
 from .optimizer import Probe as Probe
 from .optimizer import ProbStep as ProbStep
+from .robust import RobustRule as RobustRule
 from .rules import PaperRule as PaperRule
 from .schedule import DoublingEpochs as DoublingEpochs
 from .schedule import Every as Every

@@ -9,7 +9,7 @@ Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -70,6 +70,15 @@ class Moved:
             origin, after = origin[rows], after[rows]
         return self._weighted(torch.dot(v, o - a) for v, o, a in _pieces(vector, origin, after))
 
+    def length_squares(self) -> Iterator[Tensor]:
+        """Give, in parts, the squared length of the displacement."""
+        origin = self.origin.expand_as(self.after)
+        return self._weighted(torch.dot(o - a, o - a) for o, a in _pieces(origin, self.after))
+
+    def grad_squares(self) -> Iterator[Tensor]:
+        """Give, in parts, the squared norm of the gradient."""
+        return self._weighted(torch.dot(g, g) for (g,) in _pieces(self.grad))
+
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
         return self._weighted(torch.dot(b, b) for (b,) in _pieces(self.before))
@@ -105,6 +114,7 @@ class Step:
     moved: tuple[Moved, ...]
     optimizer: optim.Optimizer
     state: Mapping[Tensor, Any] | None = field(default=None, repr=False)
+    directions: tuple[Tensor, ...] | None = field(default=None, repr=False)
 
     @classmethod
     def begin(
@@ -196,6 +206,26 @@ class Step:
             by = factor.to(m.before.device, _at_least_single(m.before.dtype))
             m.after.copy_(m.before - by * (m.origin - m.after))
 
+    def squared_norms(self) -> tuple[Tensor, Tensor]:
+        """Return |g|^2 and |v|^2."""
+        return (
+            _total(part for m in self.moved for part in m.grad_squares()),
+            _total(part for m in self.moved for part in m.length_squares()),
+        )
+
+    def keeping_direction(self) -> "Step":
+        """Return the step with a copy of its displacement, so that it can grow as well as shrink."""
+        return replace(self, directions=tuple(m.before - m.after for m in self.moved))
+
+    @torch.no_grad()
+    def resize(self, length: float, was: float) -> None:
+        """Take `length` times the step, after `was` times: shorter, or any with its direction kept."""
+        for k, m in enumerate(self.moved):
+            if self.directions is not None:
+                m.after.copy_(m.before - length * self.directions[k])
+            else:
+                m.after.copy_(m.before - (length / was) * (m.before - m.after))
+
     @torch.no_grad()
     def undo(self) -> None:
         """Put the parameters back, bit for bit, and the state if it was kept."""
@@ -224,6 +254,22 @@ def wide(tensor: Tensor) -> Tensor:
     torch.float64
     """
     return tensor.to(_wide(tensor.device))
+
+
+def squared_gradient(optimizer: optim.Optimizer, ranks: Ranks = ALONE) -> Tensor:
+    """Return |g|^2 of the gradients that are in place.
+
+    >>> w = torch.nn.Parameter(torch.ones(2))
+    >>> w.grad = torch.tensor([3.0, 4.0])
+    >>> float(squared_gradient(torch.optim.SGD([w], lr=0.1)))
+    25.0
+    """
+    with_grad = [
+        p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+    ]
+    return _total(
+        ranks.share(p) * torch.dot(g, g) for p in with_grad for (g,) in _pieces(local(p.grad))
+    )
 
 
 def pack(*scalars: Tensor) -> Tensor:

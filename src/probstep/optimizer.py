@@ -1,17 +1,17 @@
 """ProbStep: an optimizer proposes a step, a probe says how wrong its quadratic was, a rule rescales it.
 
-`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest of this file is what it takes to be
-a torch optimizer around another one: the ways in which a loss arrives, memory that checkpoints carry,
-learning rates that are lent and given back.
+`ProbStep._adapt` is the paper's Algorithm 1, line by line. The rest are the ways in which a loss
+arrives, and what a user reads.
 """
 
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn, optim
@@ -24,25 +24,23 @@ from .checks import (
     checked,
     checked_noise,
     frames_to_caller,
-    refuse_mixed_maximize,
-    refuse_unusable,
 )
 from .closures import Evidence, Forward, first_pass, mean_of
-from .displacement import Step, pack, wide
+from .displacement import Step, pack, squared_gradient, wide
 from .distributed import Group, Ranks, find_ranks, whole
 from .estimators import LowerBound, Noise, SampleNoise
 from .inference import implied_bound, step_factor
 from .probe import ModelHooks, Tape, gradients_set_aside
-from .rules import Observation, PaperRule, Rule
-from .schedule import EveryStep, Schedule
+from .rules import Decision, Observation, PaperRule, Rule, WatchingRule
+from .schedule import Schedule
+from .wrapper import Wrapper, firing_own_hooks
 
-MEMORY = "probstep"  # our one key in every param group: checkpoints carry it unasked
-WORDS = ("up", "down", "keep", "uninformative", "unpaired", "skipped")
+WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", "skipped")
 NO_DECISIONS = dict.fromkeys(WORDS, 0)
+UNPAIRED = Decision(1.0, math.nan, "unpaired")
+SKIPPED = Decision(1.0, math.nan, "skipped")
+NOTHING_PENDING = {"has": 0, "loss": math.nan, "gradient": math.nan, "multiplier": 1.0}
 PATIENCE = 20  # probes that say nothing, from the first one on, before we say so
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,10 @@ class Probe:
         loss_after: f+, of the same batch after the step.
         ratio: Observed over predicted decrease; NaN where the probe says nothing.
         scale: The scale after the decision.
-        decision: "up", "down" or "keep"; "uninformative" (the predicted decrease lies under the
-            rounding of the loss), "unpaired" (the probe saw other random numbers than the first pass)
-            or "skipped" (the gradients were not finite, so no step was taken).
+        decision: "up", "down" or "keep"; "search" (RobustRule's first batch); "uninformative" (the
+            predicted decrease lies under the rounding of the loss), "unpaired" (the probe saw other
+            random numbers than the first pass) or "skipped" (the gradients were not finite, so no step
+            was taken).
     """
 
     loss: float
@@ -76,26 +75,7 @@ class _Registered(NamedTuple):
     grad_scale: float | Tensor | None = None
 
 
-def _firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
-    """Fire the hooks registered on the wrapper: the base's step fires its own and the global ones."""
-
-    @functools.wraps(step)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        optimizer: Any = args[0]
-        for before in optimizer._optimizer_step_pre_hooks.values():
-            changed = before(optimizer, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        result = step(*args, **kwargs)
-        for after in optimizer._optimizer_step_post_hooks.values():
-            after(optimizer, args, kwargs)
-        return result
-
-    wrapper.hooked = True  # type: ignore[attr-defined]  # torch.optim leaves a hooked step alone
-    return wrapper
-
-
-class ProbStep(optim.Optimizer):
+class ProbStep(Wrapper):
     """Adapt the learning rate of a torch optimizer while it trains.
 
     ProbStep is itself a torch optimizer: schedulers, hooks, checkpoints and trainers take it as they
@@ -108,7 +88,7 @@ class ProbStep(optim.Optimizer):
         lower_bound: f*, if known: a number or an estimator; None takes the minimum of the quadratic
             that the optimizer's own step implies. With `maximize=True` a number is an upper bound.
         noise: R, the variance of the loss: a number, a function of the loss, or `SampleNoise()`.
-        probe: When to probe.
+        probe: When to probe; None leaves it to the rule.
         model: The model. Needed where it is compiled; otherwise one of the ways to have its dropout
             masks and spectral norms replayed (the others are a closure and `forward_pass()`).
         process_group: The ranks that train one model together; None is torch's default group, if
@@ -133,27 +113,30 @@ class ProbStep(optim.Optimizer):
         model: nn.Module | None = None,
         process_group: Group = None,
     ) -> None:
-        refuse_unusable(optimizer)
-        if isinstance(optimizer, ProbStep):
-            raise TypeError("This optimizer is adapted already: it is a ProbStep.")
-        self.base: Any = _Unbound()
-        super().__init__([{"params": []}], optimizer.defaults)
-        self.base = optimizer
-        self.rule: Rule = PaperRule() if rule is None else checked(rule, "rule", "decide")
+        super().__init__(optimizer)
+        self.rule: Rule = PaperRule() if rule is None else checked(rule, "rule", "judge")
         self.lower_bound = as_bound(lower_bound, sign=self._sign)
         self.noise = checked_noise(noise)
-        self.probe: Schedule = EveryStep() if probe is None else checked(probe, "probe", "is_due")
+        self.probe: Schedule | None = probe
+        if probe is not None:
+            checked(probe, "probe", "is_due")
+        self._watcher = cast("WatchingRule", self.rule) if self.rule.watches else None
+        if self.rule.watches and self._is_stretching:
+            raise ValueError(
+                f"{type(self.rule).__name__} decides on the length of steps by itself: lower_bound and "
+                "noise go with PaperRule()."
+            )
         self.model = model
         self.process_group = process_group
         self._tape = Tape(model)
         self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
         self._registered = _Registered()
         self._evidence = Evidence()
+        self._pending: Tensor | None = None  # loss and |g|^2 of the last step, unread
         self._warned: set[str] = set()
         self._bind()
-        if (
-            model is not None and model._compiled_call_impl is None
-        ):  # its hooks would be compiled too
+        # In a model that is compiled in place the hooks would be compiled too.
+        if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
             model.register_forward_hook(ModelHooks(self._on_forward, begins=False))
 
@@ -163,21 +146,90 @@ class ProbStep(optim.Optimizer):
         """Take one step of the paper's Algorithm 1; its line numbers stand at the right."""
         with self._undone_if_it_raises() as step:
             f = self._objective(loss, step)  # line 3; the gradients, line 4, are in place
-            share = wide(mean_of(loss).detach()) / self._ranks.size
-            start = self._ranks.total(pack(f, share, step.sum_of_gradients()))
-            f_before, value, gradients = start.tolist()
-            if not math.isfinite(gradients):
+            known, is_finite = self._known_before(step, loss, f)
+            if not is_finite:
                 step.undo()
-                return self._skip(f_before)
-            self._step_base()  # line 5: v = eta W g is what the base optimizer does
+                return self._skip(known)
+            self._step_base(known.rate / known.multiplier)  # line 5: v = eta W g is the base's step
             phi = self._slope(step, clip)  # line 6
             s = self._stretch(step, loss, f, phi)  # lines 8 to 14
-            f_plus, unpaired = self._probe(step, loss, reevaluate)  # line 16
-            numbers = self._ranks.total(pack(phi, f_plus, unpaired))
-            slope, loss_after, unpaired_ranks, factor = pack(*numbers, s).tolist()
-        resolution = torch.finfo(loss.dtype).eps * abs(value)
-        seen = Observation(f_before, slope, loss_after, factor, resolution)
-        return self._decide(seen, paired=not unpaired_ranks)  # lines 18 to 22
+            probe = functools.partial(self._probe, step, loss, reevaluate)
+            if self._watcher is None:
+                seen, decision = self._probe_once(probe, known, phi, s)  # lines 16 to 22
+            else:  # not in the paper: a step that proves bad is shortened
+                seen, decision = self._probe_lengths(self._watcher, probe, step, known, phi, clip)
+        return self._conclude(seen, decision)
+
+    def _known_before(self, step: Step, loss: Tensor, f: Tensor) -> tuple[Observation, bool]:
+        """Return what is known before the step, and whether the gradients are finite."""
+        share = wide(mean_of(loss).detach()) / self._ranks.size
+        numbers = self._ranks.total(pack(f, share, step.sum_of_gradients()))
+        f_before, value, gradients = numbers.tolist()
+        known = Observation(
+            loss=f_before,
+            slope=math.nan,
+            loss_after=math.nan,
+            resolution=torch.finfo(loss.dtype).eps * abs(value),
+            rate=self._scale_to_propose * self._multiplier,
+            multiplier=self._multiplier,
+            beta=self._beta,
+        )
+        return known, math.isfinite(gradients)
+
+    def _probe_once(
+        self, probe: Callable[[], tuple[Tensor, Tensor]], known: Observation, phi: Tensor, s: Tensor
+    ) -> tuple[Observation, Decision]:
+        f_plus, unpaired = probe()
+        numbers = self._ranks.total(pack(phi, f_plus, unpaired))
+        slope, loss_after, is_unpaired, factor = pack(*numbers, s).tolist()
+        seen = replace(known, slope=slope, loss_after=loss_after, step_factor=factor)
+        return seen, UNPAIRED if is_unpaired else self._judge(seen)
+
+    def _probe_lengths(
+        self,
+        rule: WatchingRule,
+        probe: Callable[[], tuple[Tensor, Tensor]],
+        step: Step,
+        known: Observation,
+        phi: Tensor,
+        clip: float | Tensor,
+    ) -> tuple[Observation, Decision]:
+        """Probe one length of the step after the other until the rule keeps one."""
+        numbers = self._ranks.total(pack(phi, *step.squared_norms(), torch.as_tensor(clip)))
+        slope, gradient, distance, clips = numbers.tolist()
+        length, rate = 1.0, known.rate
+        known = replace(known, gradient=math.sqrt(gradient) * self._ranks.size / clips)
+        if self._is_searching:
+            step = step.keeping_direction()
+            length = rule.first_length(known.loss, slope, known.resolution)
+            step.resize(length, was=1.0)
+        for tries in itertools.count(1):
+            loss_after, is_unpaired = self._ranks.total(pack(*probe())).tolist()
+            seen = replace(
+                known,
+                slope=slope * length,
+                loss_after=loss_after,
+                length=math.sqrt(distance) * length,
+                rate=rate * length,
+                tries=tries,
+            )
+            decision = UNPAIRED if is_unpaired else self._judge(seen)
+            if decision.again is None:
+                break
+            if decision.word == "reject":
+                self._count("reject")
+            length, was = length * decision.again, length
+            step.resize(length, was)
+        if decision is UNPAIRED and self._is_searching:
+            own = self.scale * known.multiplier
+            step.resize(own / rate, was=length)  # as if there were no rule: the user's own rate
+            seen = replace(seen, rate=own)
+        return seen, decision
+
+    def _judge(self, seen: Observation) -> Decision:
+        memory, decision = self.rule.judge(self._memory["rule"], seen)
+        self._remember(rule=memory)
+        return decision
 
     @contextmanager
     def _undone_if_it_raises(self) -> Iterator[Step]:
@@ -253,50 +305,84 @@ class ProbStep(optim.Optimizer):
             after = after - wide(step.penalty_decrease().to(loss.device))
         return after, torch.tensor(float(not paired))
 
-    def _decide(self, seen: Observation, *, paired: bool) -> None:
-        if not paired:
-            self._record(seen, 1.0, math.nan, "unpaired")
-            return self._warn_once(
+    def _conclude(self, seen: Observation, decision: Decision) -> None:
+        self._record(seen, decision)
+        if decision.word == "unpaired":
+            self._warn_once(
                 "unpaired",
                 "The probe drew other random numbers than the pass that gave the loss (dropout?), so it "
                 "says nothing and the scale stays. Use step(closure), or compute the whole loss inside "
                 "`with opt.forward_pass():`.",
             )
-        self._record(seen, *self.rule.decide(seen))
-        if not math.isfinite(seen.loss_after):
-            return self._warn_once(
+        elif not math.isfinite(seen.loss_after):
+            self._warn_once(
                 "not finite",
                 "The loss was not finite after a step: the rate counts as too large and comes down.",
             )
-        if self._memory["decisions"] == {**NO_DECISIONS, "uninformative": PATIENCE}:
+        elif self._memory["decisions"] == {**NO_DECISIONS, "uninformative": PATIENCE}:
             self._warn_once(
                 "blind",
                 f"In none of the first {PATIENCE} probes the loss could have changed visibly, given its "
                 "rounding, so the scale has not moved. Start from a larger rate.",
             )
-        return None
 
-    def _skip(self, loss: float) -> None:
-        self._record(Observation(loss, math.nan, math.nan), 1.0, math.nan, "skipped")
+    def _skip(self, known: Observation) -> None:
+        self._record(replace(known, rate=self.scale * known.multiplier), SKIPPED)
         self._warn_once(
             "skipped",
             "The gradients were not finite: the step was skipped. If this goes on, the loss or the "
             "data hold values that are not finite.",
         )
 
-    def _record(self, seen: Observation, factor: float, ratio: float, word: str) -> None:
-        scale = self.scale * factor
-        last = Probe(seen.loss, seen.slope, seen.loss_after, ratio, scale, word)
+    def _record(self, seen: Observation, decision: Decision) -> None:
+        scale = seen.rate / seen.multiplier * decision.factor
+        last = Probe(seen.loss, seen.slope, seen.loss_after, decision.ratio, scale, decision.word)
+        self._remember(scale=scale, last=asdict(last))
+        self._count(decision.word)
+
+    def _count(self, word: str) -> None:
         decisions = self._memory["decisions"]
-        self._remember(
-            scale=scale,
-            last=asdict(last),
-            decisions={**decisions, word: decisions.get(word, 0) + 1},
-        )
+        self._remember(decisions={**decisions, word: decisions[word] + 1})
+
+    # What a rule may want to know of every step
+
+    def _hand_over(self) -> None:
+        """Tell the rule of the step before, whose loss the device has long computed."""
+        self._settle()
+        pending = self._memory["pending"]
+        if self._watcher is not None and pending["has"]:
+            seen = Observation(
+                math.nan, math.nan, math.nan, multiplier=pending["multiplier"], beta=self._beta
+            )
+            memory, factor = self._watcher.watch(
+                self._memory["rule"], pending["loss"], pending["gradient"], self.scale, seen
+            )
+            self._remember(rule=memory, scale=self.scale * factor, pending=NOTHING_PENDING)
+
+    def _note(self, loss: Tensor | None) -> None:
+        """Keep loss and gradient norm of this step, unread, for the next."""
+        if self._watcher is not None and loss is not None:
+            share = self._sign * mean_of(loss).detach() / self._ranks.size
+            self._pending = self._ranks.total(pack(share, squared_gradient(self.base, self._ranks)))
+
+    def _settle(self) -> None:
+        """Read what is pending into the memory, so that a checkpoint has it."""
+        if self._pending is not None:
+            loss, squared = self._pending.tolist()
+            self._pending = None
+            gradient = math.sqrt(squared) if squared >= 0 else math.nan
+            self._remember(
+                pending={
+                    "has": 1,
+                    "loss": loss,
+                    "gradient": gradient,
+                    "multiplier": self._multiplier,
+                }
+            )
 
     # The ways in which a loss arrives
 
-    @_firing_own_hooks
+    @firing_own_hooks
     def step(  # type: ignore[override]
         self,
         closure: Forward | None = None,
@@ -321,6 +407,7 @@ class ProbStep(optim.Optimizer):
         """
         check_step_arguments(closure, loss, grad_scale)
         probing = self._is_due()
+        self._hand_over()
         try:
             with torch.no_grad():
                 again = None
@@ -329,12 +416,10 @@ class ProbStep(optim.Optimizer):
                 handed = self._registered  # read only now: a trainer's closure may hand it over
                 whole_loss = handed.loss if closure is not None or loss is None else None
                 grad_scale = handed.grad_scale if grad_scale is None else grad_scale
-                self._take(
-                    loss if whole_loss is None else whole_loss,
-                    reevaluate or handed.reevaluate or again,
-                    self._clip if grad_scale is None else grad_scale,
-                    probing,
-                )
+                loss = loss if whole_loss is None else whole_loss
+                clip = self._clip if grad_scale is None else grad_scale
+                self._note(loss)
+                self._take(loss, reevaluate or handed.reevaluate or again, clip, probing)
         finally:
             self._clip, self._registered = 1.0, _Registered()
             self._tape.clear()
@@ -356,7 +441,7 @@ class ProbStep(optim.Optimizer):
         elif self._is_stretching and loss is not None:
             self._take_stretched(loss, clip)
         else:
-            self._step_base()
+            self._step_base(self.scale)
         is_blind = probing or (self._is_stretching and loss is None)
         if reevaluate is None and is_blind and not self._rates_are_zero():
             self._warn_once(
@@ -370,7 +455,7 @@ class ProbStep(optim.Optimizer):
         """Take the posterior mean's step without a probe and without waiting for the device."""
         with self._undone_if_it_raises() as step:
             f = self._objective(loss, step)
-            self._step_base()
+            self._step_base(self.scale)
             self._stretch(step, loss, f, self._slope(step, clip))
 
     def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor | None, Forward]:
@@ -491,60 +576,22 @@ class ProbStep(optim.Optimizer):
         numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(self.effective_lr) if k}
         numbers |= {"steps": memory["steps"], "probe_forwards": memory["forwards"]}
         numbers |= {f"probes/{word}": count for word, count in memory["decisions"].items()}
+        if self._watcher is not None:
+            numbers["log_scale_deviation"] = math.sqrt(memory["rule"]["variance"])
         return numbers | {k: v for k, v in memory["last"].items() if k not in ("scale", "decision")}
 
     def __repr__(self) -> str:
         return f"ProbStep({self.base!r}, rule={self.rule!r}, scale={self.scale:.4g})"
 
-    # What makes it a torch optimizer
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The base's groups: one list, shared."""
-        return self.base.param_groups  # type: ignore[no-any-return]
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.base.param_groups = groups
-        if not isinstance(self.base, _Unbound):
-            self._bind()
-
-    @property
-    def state(self) -> Any:
-        """The base's state: one mapping, shared; ProbStep writes nothing into it."""
-        return self.base.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self.base.state = state
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters; it steps at its own `lr` times the common scale."""
-        refuse_mixed_maximize([*self.param_groups, {**self.defaults, **param_group}])
-        self.base.add_param_group(param_group)
-        if not isinstance(self.base, _Unbound):
-            self._bind()
+    # Small change
 
     def state_dict(self) -> dict[str, Any]:
         """Return the base's state_dict; the adaptation's memory lies in its param_groups."""
-        for before in self._optimizer_state_dict_pre_hooks.values():
-            before(self)
-        state: dict[str, Any] = self.base.state_dict()
-        for after in self._optimizer_state_dict_post_hooks.values():
-            state = after(self, state) or state
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a checkpoint of ProbStep, or one of the bare optimizer (then the scale starts at 1)."""
-        for before in self._optimizer_load_state_dict_pre_hooks.values():
-            state_dict = before(self, state_dict) or state_dict
-        refuse_mixed_maximize(state_dict["param_groups"])
-        self.base.load_state_dict(state_dict)
-        self._bind()
-        for after in self._optimizer_load_state_dict_post_hooks.values():
-            after(self)
+        self._settle()
+        return super().state_dict()
 
     def __getstate__(self) -> dict[str, Any]:
+        self._settle()
         return {
             "optimizer": self.base,
             "rule": self.rule,
@@ -560,40 +607,41 @@ class ProbStep(optim.Optimizer):
 
     # Memory and small change
 
-    def __getattr__(self, name: str) -> Any:
-        # What only the base has (train() and eval() of a schedule-free optimizer); nothing private, or
-        # a GradScaler would take us for a fused optimizer that unscales by itself.
-        if name.startswith("_") or name == "base":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.base, name)
-
-    @property
-    def _memory(self) -> dict[str, Any]:
-        for group in self.param_groups:
-            if MEMORY in group:
-                return group[MEMORY]  # type: ignore[no-any-return]
-        self._bind()  # the base was given a checkpoint of its own
-        return self._memory
-
-    def _remember(self, **changes: Any) -> None:
-        # A new dictionary each time: a state_dict taken earlier must not change under its owner.
-        memory = {**self._memory, **changes}
-        for group in self.param_groups:
-            group[MEMORY] = memory
-
-    def _bind(self) -> None:
-        """Find the memory in any group, or begin one, and mirror it in all."""
-        refuse_mixed_maximize(self.param_groups)
-        fresh = _new_memory(self.lower_bound)
-        found: dict[str, Any] = next((g[MEMORY] for g in self.param_groups if MEMORY in g), {})
-        if found.get("bound", {}).keys() != fresh["bound"].keys():
-            found = {**found, "bound": fresh["bound"]}  # saved with another kind of lower bound
-        for group in self.param_groups:
-            group[MEMORY] = {**fresh, **found}
+    def _complete(self, found: dict[str, Any]) -> dict[str, Any]:
+        fresh = _new_memory(self.lower_bound, self.rule)
+        for key in ("bound", "rule"):  # saved with another kind of lower bound, or another rule
+            if found.get(key, {}).keys() != fresh[key].keys():
+                found = {**found, key: fresh[key]}
+        return {**fresh, **found}
 
     @property
     def _ranks(self) -> Ranks:
         return find_ranks(self.process_group, self.model)
+
+    @property
+    def _is_searching(self) -> bool:
+        return self._watcher is not None and self._watcher.is_searching(self._memory["rule"])
+
+    @property
+    def _scale_to_propose(self) -> float:
+        """The scale of the base's step: for a search that of rate 1, whatever rate the user gave."""
+        return 1 / self._reference_lr if self._is_searching else self.scale
+
+    @property
+    def _reference_lr(self) -> float:
+        """The first group's rate without its schedule."""
+        group = self.param_groups[0]
+        return float(group.get("max_lr", group.get("initial_lr", group["lr"])))
+
+    @property
+    def _multiplier(self) -> float:
+        reference = self._reference_lr
+        return float(self.param_groups[0]["lr"]) / reference if reference else 1.0
+
+    @property
+    def _beta(self) -> float:
+        group = self.param_groups[0]
+        return float(group.get("betas", (group.get("momentum", 0.0),))[0])
 
     @property
     def _sign(self) -> float:
@@ -604,25 +652,11 @@ class ProbStep(optim.Optimizer):
         return self.lower_bound is not None or self.noise != 0.0
 
     def _is_due(self) -> bool:
-        return self.probe.is_due(self._memory["steps"]) and not self._rates_are_zero()
-
-    def _rates_are_zero(self) -> bool:
-        """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
-        rates = [group["lr"] for group in self.param_groups]
-        is_on_host = all(
-            not isinstance(rate, Tensor) or rate.device.type == "cpu" for rate in rates
-        )
-        return is_on_host and all(rate == 0 for rate in rates)
-
-    def _params(self) -> Iterator[Tensor]:
-        return (p for group in self.param_groups for p in group["params"])
-
-    def _devices(self) -> set[torch.device]:
-        return {p.device for p in self._params()}
-
-    def _step_base(self) -> None:
-        with _lent_rates(self.param_groups, self.scale):
-            self.base.step()
+        if self.probe is None:
+            is_due = self.rule.is_due(self._memory["rule"])
+        else:
+            is_due = self.probe.is_due(self._memory["steps"])
+        return is_due and not self._rates_are_zero()
 
     def _check_loss(self, loss: object) -> None:
         check_loss(loss, per_sample=isinstance(self.noise, SampleNoise))
@@ -637,7 +671,7 @@ class ProbStep(optim.Optimizer):
             warnings.warn(message, RuntimeWarning, stacklevel=frames_to_caller())
 
 
-def _new_memory(bound: LowerBound | None) -> dict[str, Any]:
+def _new_memory(bound: LowerBound | None, rule: Rule) -> dict[str, Any]:
     """Return a memory that has seen nothing; its keys never change, as distributed checkpoints need."""
     nothing = Probe(math.nan, math.nan, math.nan, math.nan, 1.0, "")
     return {
@@ -647,34 +681,6 @@ def _new_memory(bound: LowerBound | None) -> dict[str, Any]:
         "decisions": NO_DECISIONS,
         "last": asdict(nothing),
         "bound": {} if bound is None else bound.init(),
+        "rule": rule.init(),
+        "pending": NOTHING_PENDING,
     }
-
-
-@contextmanager
-def _lent_rates(groups: list[dict[str, Any]], scale: float) -> Iterator[None]:
-    """Multiply every `lr` by the scale and give it back; a tensor, even a shared one, in place."""
-    kept = [group["lr"] for group in groups]
-    tensors = {id(rate): rate for rate in kept if isinstance(rate, Tensor)}
-    contents = {key: rate.clone() for key, rate in tensors.items()}
-    try:
-        for rate in tensors.values():
-            rate.mul_(scale)
-        for group, rate in zip(groups, kept, strict=True):
-            group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
-        yield
-    finally:
-        for key, rate in tensors.items():
-            rate.copy_(contents[key])
-        for group, rate in zip(groups, kept, strict=True):
-            group["lr"] = rate
-
-
-class _Unbound:
-    """Stands in for the base optimizer while torch.optim.Optimizer.__init__ fills in its own fields."""
-
-    def __init__(self) -> None:
-        self.param_groups: list[dict[str, Any]] = []
-        self.state: dict[Any, Any] = {}
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take no notice."""

@@ -5,7 +5,7 @@ Symbols of docs/algorithm.md: f = loss, f+ = loss_after, phi = slope, s = step_f
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .inference import decrease_ratio
 
@@ -20,6 +20,12 @@ class Observation:
         loss_after: f+, the loss of the same batch after the step.
         step_factor: s, how many times the optimizer's own step was taken (1 without bound and noise).
         resolution: The smallest change of the loss that its number format can show.
+        gradient: |g|, the norm of the gradient.
+        length: |v|, the length of the step.
+        rate: The scale of the step, times the multiplier.
+        multiplier: What the schedule makes of the rate: lr over the schedule's reference.
+        beta: The optimizer's momentum.
+        tries: How many lengths of this step have been probed, this one included.
     """
 
     loss: float
@@ -27,14 +33,28 @@ class Observation:
     loss_after: float
     step_factor: float = 1.0
     resolution: float = 0.0
+    gradient: float = math.nan
+    length: float = math.nan
+    rate: float = 1.0
+    multiplier: float = 1.0
+    beta: float = 0.0
+    tries: int = 1
 
 
 class Decision(NamedTuple):
-    """A factor for the scale, the ratio that led to it, and one word for the reader."""
+    """What becomes of scale and step.
+
+    Args:
+        factor: What the scale is multiplied with.
+        ratio: The ratio that led to it.
+        word: One word for the reader.
+        again: If not None, the step is not good: change its length by this factor and probe again.
+    """
 
     factor: float
     ratio: float
     word: str
+    again: float | None = None
 
 
 class Rule(Protocol):
@@ -50,8 +70,39 @@ class Rule(Protocol):
         """Say whether the slope is taken along the momentum instead of the batch gradient."""
         ...
 
-    def decide(self, seen: Observation) -> Decision:
-        """Return what becomes of the scale."""
+    @property
+    def watches(self) -> bool:
+        """Say whether the rule wants the loss and gradient norm of every step, a step later."""
+        ...
+
+    def init(self) -> dict[str, Any]:
+        """Return the rule's memory before the first step: plain numbers under fixed keys."""
+        ...
+
+    def is_due(self, memory: dict[str, Any]) -> bool:
+        """Say whether the next step is probed, if no schedule says it."""
+        ...
+
+    def judge(self, memory: dict[str, Any], seen: Observation) -> tuple[dict[str, Any], Decision]:
+        """Return the memory after a probe, and what becomes of step and scale."""
+        ...
+
+
+class WatchingRule(Rule, Protocol):
+    """A rule that also watches unprobed steps, searches the first batch and takes bad steps back."""
+
+    def watch(
+        self, memory: dict[str, Any], loss: float, gradient: float, scale: float, seen: Observation
+    ) -> tuple[dict[str, Any], float]:
+        """Return the memory after a step, seen a step later, and a factor for the scale."""
+        ...
+
+    def is_searching(self, memory: dict[str, Any]) -> bool:
+        """Say whether the order of magnitude is still to be found."""
+        ...
+
+    def first_length(self, loss: float, slope: float, resolution: float) -> float:
+        """Return the share of a step at rate 1 with which the search begins."""
         ...
 
 
@@ -77,7 +128,7 @@ class PaperRule:
             outliers (Section 3.2); where no finite rate does, go up.
 
     >>> PaperRule().decide(Observation(loss=2.0, slope=1.0, loss_after=1.1))
-    Decision(factor=1.2, ratio=1.7999999999999998, word='up')
+    Decision(factor=1.2, ratio=1.7999999999999998, word='up', again=None)
     """
 
     up: float = 1.2
@@ -88,6 +139,8 @@ class PaperRule:
     ratio_of_step_taken: bool = False
     momentum_as_gradient: bool = False
     solve: bool = False
+
+    watches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.up < math.inf:
@@ -100,6 +153,18 @@ class PaperRule:
             raise ValueError(
                 f"PaperRule(below={self.below!r}, above={self.above!r}): below must not exceed above."
             )
+
+    def init(self) -> dict[str, Any]:
+        """Return the memory before the first step: Algorithm 1 remembers the scale and nothing else."""
+        return {}
+
+    def is_due(self, memory: dict[str, Any]) -> bool:
+        """Say whether the next step is probed, if no schedule says it: Algorithm 1 probes every one."""
+        return not memory
+
+    def judge(self, memory: dict[str, Any], seen: Observation) -> tuple[dict[str, Any], Decision]:
+        """Return the memory after a probe, and what becomes of step and scale."""
+        return memory, self.decide(seen)
 
     def decide(self, seen: Observation) -> Decision:
         """Return what becomes of the scale (Algorithm 1, lines 18 to 22)."""

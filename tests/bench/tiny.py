@@ -121,4 +121,6 @@ PROBLEMS = {
         Unready("tiny_unready"),
     )
 }
-METHODS = {"forgetful": replace(SHIPPED["sgd"], limits=frozenset({"resume"}))}
+METHODS = {
+    "forgetful": replace(SHIPPED["sgd"], name="forgetful", limits=frozenset({"resume"})),
+}

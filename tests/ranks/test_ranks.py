@@ -27,6 +27,7 @@ SETTINGS = {
     "bound and noise": {"lower_bound": 0.1, "noise": 0.01},
     "running minimum": {"lower_bound": probstep.RunningMinimum(), "probe": probstep.Every(2)},
     "sample noise": {"noise": probstep.SampleNoise()},
+    "robust": {"rule": probstep.RobustRule()},
 }
 OPTIMIZERS = {
     "sgd": functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.5, weight_decay=0.01),
@@ -90,7 +91,7 @@ WRAPS = {"ddp": wrap_ddp, "fsdp": wrap_fsdp, "hybrid": wrap_hybrid}
 def run(rank, ranks, *, wrap, optimizer, setting):
     model = WRAPS[wrap](network(), ranks)
     base = OPTIMIZERS[optimizer](model.parameters())
-    opt = probstep.ProbStep(base, probstep.PaperRule(), **SETTINGS[setting])
+    opt = probstep.ProbStep(base, **SETTINGS[setting])
     seen = train(model, opt, lambda step: part_of(step, rank, ranks), reduction_of(setting))
     return seen, parameters_of(model), opt.metrics()
 
@@ -99,7 +100,7 @@ def run(rank, ranks, *, wrap, optimizer, setting):
 def alone(optimizer, setting):
     model = network()
     base = OPTIMIZERS[optimizer](model.parameters())
-    opt = probstep.ProbStep(base, probstep.PaperRule(), **SETTINGS[setting])
+    opt = probstep.ProbStep(base, **SETTINGS[setting])
     return train(model, opt, data, reduction_of(setting)), parameters_of(model)
 
 
@@ -211,7 +212,10 @@ CASES = [
     (2, "ddp", "adamw", "running minimum"),
     (2, "fsdp", "sgd", "plain"),
     (2, "fsdp", "adam", "bound and noise"),
+    (2, "ddp", "adam", "robust"),
+    (2, "fsdp", "sgd", "robust"),
     (4, "ddp", "adam", "plain"),
+    (4, "hybrid", "adam", "robust"),
     (4, "fsdp", "adamw", "running minimum"),
     (4, "hybrid", "adam", "plain"),
     (4, "hybrid", "sgd", "bound and noise"),

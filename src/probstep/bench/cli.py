@@ -152,6 +152,23 @@ def show(
         raise typer.Exit(commands.show_records(out, _wide_console(), as_json=as_json))
 
 
+@app.command()
+def report(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Where the report goes; `OUT/report` if not given.", file_okay=False),
+    ] = None,
+) -> None:
+    """Make one page of figures and tables of the records in an output directory.
+
+    The page needs no network and no other file; its figures are also there as PNG and PDF. It
+    can be made while the runs are being made: it shows what is recorded.
+    """
+    with _plain_errors():
+        raise typer.Exit(commands.report_records(out, to, Console(soft_wrap=True)))
+
+
 def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:
     sources = tuple(read_source(path) for path in paths or ())
     for source in sources:

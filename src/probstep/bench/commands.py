@@ -78,6 +78,17 @@ def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     return 0
 
 
+def report_records(out: Path, to: Path | None, console: Console) -> int:
+    """Make the report of an output directory; say what matters and where the page is."""
+    from probstep.bench.report import make_report  # matplotlib takes a second to import
+
+    made = make_report(out, to)
+    for sentence in made.sentences:
+        console.print(escape(sentence), highlight=False)
+    console.print(escape(f"Report: {made.page}"), highlight=False)
+    return 0
+
+
 def list_names(kind: str, console: Console) -> int:
     """Show the rows of a table: the problems, the methods or the plans."""
     columns, rows = LISTS[kind]()

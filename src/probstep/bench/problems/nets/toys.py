@@ -36,13 +36,15 @@ class Quadratic(nn.Module):
 class Rosenbrock(nn.Module):
     """Rosenbrock's function of 2 dimensions at theta + x; its minimum is 0 at (1, 1) for x = 0.
 
-    >>> Rosenbrock()(torch.tensor([[2.2, 0.0]])).item()
+    In double precision: its curves part from each other by rounding, in single after 20 steps.
+
+    >>> round(Rosenbrock()(torch.tensor([[2.2, 0.0]])).item(), 6)
     0.0
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.theta = nn.Parameter(torch.tensor([-1.2, 1.0]))
+        self.theta = nn.Parameter(torch.tensor([-1.2, 1.0], dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         """One value for each x."""

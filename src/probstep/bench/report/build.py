@@ -1,0 +1,109 @@
+"""From a directory of records to a page: what is shown, and in which order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probstep.bench.report.cells import Cell, make_cells
+from probstep.bench.report.chart import Figure
+from probstep.bench.report.grid import draw_grid
+from probstep.bench.report.heatmap import draw_heatmap
+from probstep.bench.report.histories import read_histories
+from probstep.bench.report.illustration import draw_illustration
+from probstep.bench.report.layout import lay_out
+from probstep.bench.report.page import write_page
+from probstep.bench.report.paint import paint
+from probstep.bench.report.profiles import draw_profiles
+from probstep.bench.report.rosenbrock import draw_rosenbrock, is_rosenbrock
+from probstep.bench.report.sensitivity import draw_sensitivity
+from probstep.bench.report.sentences import conclude
+from probstep.bench.report.tables import (
+    Table,
+    tabulate_failures,
+    tabulate_finals,
+    tabulate_overhead,
+    tabulate_reliability,
+    tabulate_settings,
+)
+
+ADAPTIVE = ("adapted", "hypergradient", "L4")
+TABLES = (
+    tabulate_reliability,
+    tabulate_overhead,
+    tabulate_failures,
+    tabulate_settings,
+    tabulate_finals,
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the page is, and the sentences that it opens with."""
+
+    page: Path
+    sentences: list[str]
+
+
+def make_report(out: Path, target: Path | None = None) -> Report:
+    """Make the page of an output directory, and its figures as PNG and PDF beside it.
+
+    Args:
+        out: The output directory of `probstep run`.
+        target: Where the report goes; `out/report` if not given.
+
+    Raises:
+        ValueError: There are no records.
+    """
+    histories = read_histories(out)
+    if not histories:
+        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
+    cells = make_cells(histories)
+    target = target or out / "report"
+    figures = draw_figures(cells)
+    (target / "figures").mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        paint(lay_out(figure), target / "figures" / figure.slug)
+    return _write(target, conclude(_compared(cells)), cells, figures)
+
+
+def draw_figures(cells: Sequence[Cell]) -> list[Figure]:
+    """All figures that these records can fill."""
+    compared = _compared(cells)
+    figures = [
+        draw_sensitivity(compared, "test_accuracy"),
+        draw_sensitivity(compared, "train_loss"),
+        draw_grid(compared, "train_accuracy"),
+        draw_grid(compared, "train_loss"),
+        draw_grid(compared, "test_accuracy"),
+        draw_grid(compared, "effective_rate", ADAPTIVE),
+        draw_profiles(compared),
+        draw_heatmap(cells),
+        draw_rosenbrock(cells),
+        draw_illustration(),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _compared(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells without those that have a figure of their own."""
+    has_own = draw_rosenbrock(cells) is not None
+    return [cell for cell in cells if not (has_own and is_rosenbrock(cell))]
+
+
+def _write(
+    target: Path, sentences: list[str], cells: Sequence[Cell], figures: Sequence[Figure]
+) -> Report:
+    tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
+    opening = [*sentences, _spell_counts(cells)]
+    page = target / "report.html"
+    page.write_text(write_page("Learning-rate report", opening, figures, tables), encoding="utf-8")
+    return Report(page, sentences)
+
+
+def _spell_counts(cells: Sequence[Cell]) -> str:
+    runs = sum(len(cell.histories) for cell in cells)
+    problems = len({cell.problem for cell in cells})
+    methods = len({cell.method for cell in cells})
+    counts = ((runs, "run"), (problems, "problem"), (methods, "method"))
+    said = [f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts]
+    return f"{said[0]} of {said[1]} by {said[2]}."

@@ -1,0 +1,226 @@
+"""RobustRule: any initial rate, no damage, few probes; and all that holds for every rule."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.optim import lr_scheduler
+
+import probstep
+from probstep import ProbStep, RobustRule
+from probstep.rules import Observation
+
+from .cases import FORMS, OPTIMIZERS, batches, loss_of, network, plain_network, train_bare
+
+BASES = {
+    "sgd": lambda params, lr: torch.optim.SGD(params, lr=lr),
+    "momentum": lambda params, lr: torch.optim.SGD(params, lr=lr, momentum=0.9),
+    "adagrad": lambda params, lr: torch.optim.Adagrad(params, lr=lr),
+    "rmsprop": lambda params, lr: torch.optim.RMSprop(params, lr=lr),
+    "adam": lambda params, lr: torch.optim.Adam(params, lr=lr),
+    "adamw": lambda params, lr: torch.optim.AdamW(params, lr=lr),
+}
+
+
+def train(name, lr, steps=40, net=plain_network, data=None):
+    torch.manual_seed(0)
+    model = net()
+    opt = ProbStep(BASES[name](model.parameters(), lr), RobustRule())
+    losses = [FORMS["closure"](opt, model, batch).item() for batch in (data or batches(steps))]
+    return losses, opt, model
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_nothing_depends_on_the_initial_rate(name):
+    expected, opt, _ = train(name, 1e-3)
+    for lr in (1e-8, 1.0, 1e2, 1e6):
+        losses, other, _ = train(name, lr)
+        assert losses == pytest.approx(expected, rel=1e-4)
+        assert other.effective_lr == pytest.approx(opt.effective_lr, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_the_loss_falls_with_default_momentum(name):
+    losses, _, _ = train(name, 1e3, steps=150)
+    assert sum(losses[-10:]) < 0.6 * sum(losses[:10])
+
+
+def test_probes_stay_within_the_budget():
+    for rule in (RobustRule(), RobustRule(budget=(5.0, 0.0))):
+        model = plain_network()
+        opt = ProbStep(torch.optim.Adam(model.parameters()), rule)
+        for batch in batches(200):
+            FORMS["closure"](opt, model, batch)
+        at_once, per_step = rule.budget
+        # The search, and the tries of one probed step, may run over.
+        assert opt.metrics()["probe_forwards"] <= at_once + per_step * 200 + 20
+
+
+def cliff(theta):
+    return torch.where(theta > 0.5, theta**2, torch.full_like(theta, torch.inf)).sum()
+
+
+def test_a_bad_step_is_taken_back_and_the_base_has_stepped_once():
+    theta = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    opt = ProbStep(torch.optim.Adam([theta], lr=1e-3), RobustRule(), probe=probstep.EveryStep())
+    calls = []
+    opt.base.register_step_post_hook(lambda *a: calls.append(1))
+    for k in range(1, 30):
+        opt.step(lambda: cliff(theta))
+        assert theta.item() > 0.5
+        assert opt.state[theta]["step"].item() == len(calls) == k
+
+
+def test_the_searched_step_starts_from_the_parameters_bit_for_bit():
+    theta = nn.Parameter(torch.tensor([0.1, 3.0]))
+    before = theta.detach().clone()
+    opt = ProbStep(torch.optim.SGD([theta], lr=1e5), RobustRule())
+    opt.step(lambda: (theta**2).sum())
+    # eta * h is between 0.1 and 1.5 of the line's minimum: the step is along the gradient, and short.
+    moved = (before - theta.detach()) / (2 * before)
+    torch.testing.assert_close(moved[0], moved[1])
+    assert 0.02 < moved[0] < 0.8
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_random_numbers_buffers_and_hooks_are_the_bare_optimizers(form):
+    data = batches(8)
+    torch.manual_seed(3)
+    bare_model = network()
+    train_bare(bare_model, OPTIMIZERS["adam"].make(bare_model.parameters()), data)
+    expected = torch.get_rng_state()
+
+    torch.manual_seed(3)
+    model = network()
+    opt = ProbStep(OPTIMIZERS["adam"].make(model.parameters()), RobustRule())
+    for batch in data:
+        FORMS[form](opt, model, batch)
+    assert torch.equal(torch.get_rng_state(), expected)
+    assert model[1].num_batches_tracked.item() == len(data)
+    assert opt.metrics()["probes/unpaired"] == 0
+
+
+def test_gradients_after_a_searched_step_are_those_of_the_batch():
+    model = plain_network()
+    (batch,) = batches(1)
+    expected = torch.autograd.grad(loss_of(model, batch), list(model.parameters()))
+    opt = ProbStep(torch.optim.Adam(model.parameters()), RobustRule())
+    FORMS["closure"](opt, model, batch)
+    torch.testing.assert_close([p.grad for p in model.parameters()], list(expected), rtol=0, atol=0)
+
+
+def test_unpaired_from_the_start_it_steps_at_the_users_own_rate():
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    (batch,) = batches(1)
+    before = model[0].weight.detach().clone()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.25), RobustRule())
+    opt.zero_grad()
+    torch.rand(1)
+    loss = loss_of(model, batch)
+    loss.backward()
+    with pytest.warns(RuntimeWarning, match="other random numbers"):
+        opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    torch.testing.assert_close(model[0].weight.detach(), before - 0.25 * model[0].weight.grad)
+    assert opt.scale == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_on_a_quadratic_it_converges_and_the_scale_does_not_collapse(dtype, name):
+    h = torch.logspace(0, -1.5, 8, dtype=dtype)
+    theta = nn.Parameter(torch.ones(8, dtype=dtype))
+    opt = ProbStep(BASES[name]([theta], 1e-5), RobustRule())
+    for _ in range(600):
+        opt.step(lambda: (h * theta**2).sum() / 2)
+    assert (h * theta**2).sum().item() / 2 < 1e-3
+    assert opt.effective_lr[0] > 1e-6
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: lr_scheduler.CosineAnnealingLR(o, 60),
+        lambda o: lr_scheduler.LambdaLR(o, lambda k: min(1.0, k / 20)),
+        lambda o: lr_scheduler.OneCycleLR(o, 1e-2, total_steps=61),
+    ],
+)
+def test_a_schedule_goes_on_top(schedule):
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-2), RobustRule())
+    scheduler = schedule(opt)
+    data = batches(60)
+    losses = []
+    for batch in data:
+        losses.append(FORMS["closure"](opt, model, batch).item())
+        scheduler.step()
+    assert sum(losses[-10:]) < sum(losses[:10])
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_an_unprobed_step_reads_only_what_the_step_before_left(monkeypatch):
+    model = plain_network()
+    rule = RobustRule(budget=(1.0, 0.0))
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
+    data = batches(4)
+    for batch in data[:2]:
+        FORMS["closure"](opt, model, batch)
+    transfers = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda t: transfers.append(t) or tolist(t))
+    pending = opt._pending
+    FORMS["closure"](opt, model, data[2])
+    assert transfers == [pending]
+
+
+def test_bound_and_noise_are_refused():
+    base = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    with pytest.raises(ValueError, match="go with PaperRule"):
+        ProbStep(base, RobustRule(), lower_bound=0.0)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"target": 0.0}, {"target": 2.0}, {"up": 1.0}, {"doubt": 0.0}, {"budget": (-1, 0)}]
+)
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
+        RobustRule(**settings)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(), st.floats(), st.floats(), st.floats(min_value=0), st.floats(min_value=0)
+        ),
+        max_size=30,
+    ),
+    st.floats(0, 0.99),
+)
+def test_factors_are_positive_and_finite_whatever_is_seen(seen, beta):
+    rule = RobustRule()
+    memory = rule.init()
+    for f, phi, f_plus, gradient, length in seen:
+        o = Observation(f, phi, f_plus, 1.0, 1e-7, gradient, length, 0.1, 1.0, beta)
+        memory, decision = rule.judge(memory, o)
+        assert 0 < decision.factor < math.inf
+        assert decision.again is None or 0 < decision.again < math.inf
+        memory, factor = rule.watch(memory, f, gradient, 0.1, o)
+        assert 0 < factor <= 1
+
+
+def test_the_posterior_of_the_scale_is_shown():
+    losses, opt, _ = train("adam", 1e-3)
+    assert len(losses) == 40
+    assert 0 < opt.metrics()["log_scale_deviation"] <= 1
+
+
+def test_probstep_schedules_can_replace_its_own():
+    model = plain_network()
+    opt = ProbStep(
+        torch.optim.SGD(model.parameters(), lr=1e-3), RobustRule(), probe=probstep.EveryStep()
+    )
+    for batch in batches(10):
+        FORMS["closure"](opt, model, batch)
+    assert opt.metrics()["probe_forwards"] >= 10
