@@ -3,7 +3,7 @@
     python benchmarks/scale.py [ROUNDS]
 
 Measured: a DDP step of an MLP on 1, 2 and 4 gloo processes; bare, unprobed and probed in turn, round
-after round. On a shared machine the CPU time of a rank (median of the rounds) says what a probe costs; the
+after round. On a shared machine the CPU time of a rank (median of rounds) says what a probe costs; the
 wall time (fastest round) says it only as long as every rank has a core to itself. Counted: the
 collectives that a probed step adds, and their bytes; how far the ranks' parameters drift apart in 20
 adapted steps on different data. Modelled: the same step on up to 4096 ranks, by the formula and the
@@ -128,7 +128,7 @@ def counted() -> Iterator[list[int]]:
 
 
 def measure(rank: int, ranks: int, folder: str, rounds: int) -> None:
-    """Leave in the folder: CPU and wall seconds of each part, the bytes of the collectives, the drift."""
+    """Leave in the folder: seconds of each part, bytes of the collectives, the drift."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(folder) / "store"), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from probstep import Every, PaperRule, ProbStep
+from probstep import Every, PaperRule, ProbStep, RobustRule
 
 pytest.importorskip("lightning")
 
@@ -224,6 +224,12 @@ def test_a_probstep_of_ones_own_keeps_its_settings():
     opt = fit(Module(own), epochs=1).optimizers[0]
     assert opt.rule == FROZEN
     assert opt.metrics()["probe_forwards"] == BATCHES
+
+
+def test_a_rule_that_probes_several_times_a_step_works_too():
+    opt = fit(Module(), adaptation=LearningRateAdaptation(rule=RobustRule())).optimizers[0]
+    assert opt.scale != 1
+    assert opt.metrics()["probes/unpaired"] == 0
 
 
 def test_the_module_gets_its_methods_back():

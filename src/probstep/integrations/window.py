@@ -29,7 +29,7 @@ class Window:
     >>> for x in (torch.ones(3, 2), torch.zeros(3, 2)):
     ...     loss = window.run(lambda x=x: model(x).square().mean())
     ...     (loss / 2).backward()
-    >>> opt.step()
+    >>> _ = opt.step()
     >>> opt.metrics()["probe_forwards"]
     1
     """
