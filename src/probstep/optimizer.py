@@ -403,7 +403,7 @@ class ProbStep(Wrapper):
                 it yourself. `clip_grad_norm_` remembers it by itself.
 
         Returns:
-            The loss, as the closure or `loss=` gave it; None without either.
+            The loss, as the closure, `loss=` or `reevaluate_with` gave it; None without any.
         """
         check_step_arguments(closure, loss, grad_scale)
         probing = self._is_due()
