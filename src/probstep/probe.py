@@ -151,7 +151,7 @@ class Pass:
         start: Where the random streams stood when it began.
         buffers: What the buffers held then.
         round: How often the gradients had been cleared before.
-        end: Where the streams stood when it ended; None until then.
+        end: Where the streams stood when it ended; None until then, and for a closure.
     """
 
     opened_by: str
@@ -247,7 +247,8 @@ class Tape:
         if self._replay is not None:
             self._replay.end(opened_by, RandomState(devices))
         elif self._open is not None and self._open.opened_by == opened_by:
-            self._open.end = RandomState(devices)
+            if opened_by != "closure":  # a closure ends where the probe finds the streams
+                self._open.end = RandomState(devices)
             self._open = None
 
     def replay(
