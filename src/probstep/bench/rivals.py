@@ -1,6 +1,7 @@
 """The paper's competitors, re-implemented in `probstep.baselines`."""
 
 from functools import partial
+from typing import Any
 
 from torch import optim
 
@@ -15,6 +16,20 @@ from probstep.baselines.schaul2013vsgd import VSGD
 from probstep.baselines.vaswani2019sls import SLS
 from probstep.baselines.vaswani2020adasls import AdaSLS
 from probstep.bench.method import Method, Needs, read_group, read_nothing
+
+
+def read_line(optimizer: Any) -> float | None:
+    """Return the step size that the present line of the probabilistic line search tries first."""
+    line = optimizer.param_groups[0]["line"]
+    return None if line is None else float(line["step_size"])
+
+
+def read_mean_step(optimizer: Any) -> float | None:
+    """Return the mean over all weights of Rprop's step sizes."""
+    sizes = [s["step_size"] for s in optimizer.state.values() if "step_size" in s]
+    count = sum(size.numel() for size in sizes)
+    return sum(size.sum().item() for size in sizes) / count if count else None
+
 
 _hypergradient = partial(
     Method,
@@ -84,6 +99,7 @@ RIVALS: tuple[Method, ...] = (
         default_rate=1e-2,
         needs=Needs(per_sample=True, mode_switch=True),
         limits=frozenset({"schedule", "slow_start"}),
+        read_rate=read_line,
     ),
     Method(
         "vsgd",
@@ -113,6 +129,7 @@ RIVALS: tuple[Method, ...] = (
         rate="start",
         default_rate=1e-2,
         limits=frozenset({"schedule"}),
+        read_rate=read_mean_step,
     ),
     Method(
         "adadelta",
@@ -122,5 +139,6 @@ RIVALS: tuple[Method, ...] = (
         source="Zeiler, arXiv:1212.5701",
         rate="factor",
         default_rate=1.0,
+        read_rate=read_nothing,
     ),
 )
