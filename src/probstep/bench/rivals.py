@@ -45,6 +45,7 @@ _polyak = partial(
 _l4 = partial(
     _polyak, source="Rolinek and Martius, arXiv:1802.05074", rate="factor", default_rate=0.15
 )
+# The caps 1.0 (SPS_max) and 0.1 (ALI-G) are choices of ours; infinity is none.
 _sps = partial(_polyak, base="sgd", source="Loizou et al., arXiv:2002.10542", default_rate=1.0)
 _alig = partial(_polyak, source="Berrada et al., arXiv:1906.05661", default_rate=0.1)
 _search = partial(
@@ -88,6 +89,7 @@ RIVALS: tuple[Method, ...] = (
     _sls("sls", SLS),
     _sls("sls_goldstein", SLS, defaults={"search": "goldstein"}),
     _adasls("adasls", AdaSLS, base="adagrad"),
+    # The momentum is Adam's; the constructor's default is none.
     _adasls("adasls_adam", AdaSLS, base="adam", defaults={"metric": "adam", "momentum": 0.9}),
     Method(
         "probls",
