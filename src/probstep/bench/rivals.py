@@ -45,7 +45,7 @@ _polyak = partial(
 _l4 = partial(
     _polyak, source="Rolinek and Martius, arXiv:1802.05074", rate="factor", default_rate=0.15
 )
-# The caps 1.0 (SPS_max) and 0.1 (ALI-G) are choices of ours; infinity is none.
+# The caps 1.0 (SPS_max) and 0.1 (ALI-G) are choices of ours; both codes default to none.
 _sps = partial(_polyak, base="sgd", source="Loizou et al., arXiv:2002.10542", default_rate=1.0)
 _alig = partial(_polyak, source="Berrada et al., arXiv:1906.05661", default_rate=0.1)
 _search = partial(
