@@ -11,10 +11,14 @@ import torch
 from torch import nn
 
 from probstep.bench.methods import Method
-from probstep.bench.problems import Problem
-from probstep.bench.problems.losses import mean_squares
-from probstep.bench.problems.sources import Source
-from probstep.bench.problems.splits import Dataset, Samples, keep_validation
+from probstep.bench.problems import (
+    Dataset,
+    Problem,
+    Samples,
+    Source,
+    keep_validation,
+    mean_squares,
+)
 
 
 def load_parabola(data_dir):  # noqa: ARG001  # a problem with files finds them there

@@ -12,8 +12,8 @@ from probstep.bench.methods import METHODS, evaluating, prepare, take_step
 from .toys import TOYS, toy_task
 
 
-def make(**settings: Any) -> probstep.ProbStep:
-    optimizer = METHODS["probstep_adam"].make([nn.Parameter(torch.zeros(1))], 0.1, settings)
+def make(name: str = "probstep_adam", **settings: Any) -> probstep.ProbStep:
+    optimizer = METHODS[name].make([nn.Parameter(torch.zeros(1))], 0.1, settings)
     assert isinstance(optimizer, probstep.ProbStep)
     return optimizer
 
@@ -46,10 +46,48 @@ def test_settings_reach_the_rule_the_wrapper_and_the_optimizer_inside() -> None:
 def test_estimators_are_named() -> None:
     assert make(lower_bound="interpolation").lower_bound == probstep.Interpolation()
     assert make(lower_bound="running_minimum").lower_bound == probstep.RunningMinimum()
-    assert make(noise="samples").noise == probstep.SampleNoise()
+    assert make("probstep_adam_noise").noise == probstep.SampleNoise()
     assert make(noise_share=0.05).noise(torch.tensor(2.0)).item() == pytest.approx(0.1)
     with pytest.raises(ValueError, match="running_minimum"):
         make(lower_bound="zero")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "two noises": ({"noise": 0.1, "noise_share": 0.1}, "give one of them"),
+    "two schedules": ({"every": 3, "doubling_epochs": True}, "give one of them"),
+    "samples without samples": ({"noise": "samples"}, "ends in `_noise`"),
+    "a negative share": ({"noise_share": -0.1}, "at least 0"),
+    "a number for samples": ({"name": "probstep_adam_noise", "noise": 0.1}, "without `_noise`"),
+    "a share for samples": (
+        {"name": "probstep_adam_noise", "noise_share": 0.1},
+        "without `_noise`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_settings_that_contradict_each_other_are_refused(case: str) -> None:
+    settings, complaint = REFUSED[case]
+    with pytest.raises(ValueError, match=complaint):
+        make(**settings)
+
+
+IMPOSSIBLE = [
+    ("sls", {"shrink": 1.0}),
+    ("sls", {"shrink": 0.0}),
+    ("sls_goldstein", {"grow": 1.0}),
+    ("adasls", {"shrink": 1.5}),
+    ("l4_momentum", {"grad_time": 1.0}),
+    ("l4_adam", {"square_time": 0.5}),
+    ("sgd_hd", {"hypergrad_lr": -1e-6}),
+    ("adam_hd", {"hypergrad_lr": -1e-6}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), IMPOSSIBLE)
+def test_a_setting_with_which_a_rival_cannot_work_is_refused(name: str, settings: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        METHODS[name].make([nn.Parameter(torch.zeros(1))], settings=settings)
 
 
 def test_doubling_epochs_are_counted_in_the_steps_of_the_task() -> None:

@@ -10,7 +10,14 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from probstep.bench.data import read_cifar, read_idx, read_svhn, read_text
+from probstep.bench.data import (
+    read_cifar,
+    read_idx,
+    read_idx_images,
+    read_idx_labels,
+    read_svhn,
+    read_text,
+)
 
 from .standard_files import cifar_bytes, draw, idx_bytes
 
@@ -47,9 +54,12 @@ def test_cifar_files_of_old_and_new_numpy_are_read(tmp_path, module):
     assert read_cifar(write(tmp_path / "test_batch", content))[0].shape == (5, 3, 32, 32)
 
 
-def test_an_svhn_file_has_its_axes_in_order_and_zeros_labelled_zero(tmp_path):
-    images, labels = draw((32, 32, 3, 4)), np.array([[1], [10], [9], [2]], dtype=np.uint8)
-    savemat(tmp_path / "train_32x32.mat", {"X": images, "y": labels})
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("number", [np.uint8, np.float64])
+def test_an_svhn_file_has_its_axes_in_order_and_zeros_labelled_zero(tmp_path, packed, number):
+    images, labels = draw((32, 32, 3, 4)), np.array([[1], [10], [9], [2]], dtype=number)
+    content = {"other": "text", "X": images, "y": labels}
+    savemat(tmp_path / "train_32x32.mat", content, do_compression=packed)
     found, classes = read_svhn(tmp_path / "train_32x32.mat")
     assert torch.equal(found, torch.from_numpy(images).permute(3, 2, 0, 1))
     assert classes.tolist() == [1, 0, 9, 2]
@@ -81,6 +91,39 @@ DAMAGED = {
         "a",
         pickle.dumps({"data": draw((2, 3072)), "labels": [1]}, protocol=3),
     ),
+    "cifar with images for labels": (
+        read_cifar,
+        "a",
+        pickle.dumps({"data": draw((2, 3072)), "labels": draw((2, 3072))}, protocol=3),
+    ),
+    "cifar with a label that is no class": (
+        read_cifar,
+        "a",
+        pickle.dumps({"data": draw((2, 3072)), "labels": [1, 10]}, protocol=3),
+    ),
+    "cifar with a negative label": (
+        read_cifar,
+        "a",
+        pickle.dumps({"data": draw((2, 3072)), "labels": [1, -1]}, protocol=3),
+    ),
+    "cifar with a label beyond all integers": (
+        read_cifar,
+        "a",
+        pickle.dumps({"data": draw((1, 3072)), "labels": [10**30]}, protocol=3),
+    ),
+    "cifar whose images are a list": (
+        read_cifar,
+        "a",
+        pickle.dumps({"data": [[0] * 3072], "labels": [1]}, protocol=3),
+    ),
+    "cifar that asks for all memory": (
+        read_cifar,
+        "a",
+        b"\x80\x04\x8e" + (2**62).to_bytes(8, "little"),
+    ),
+    "idx with images for labels": (read_idx_labels, "a", idx_bytes(draw((2, 28, 28)))),
+    "idx with labels for images": (read_idx_images, "a", idx_bytes(draw((2,)))),
+    "idx with a label that is no class": (read_idx_labels, "a", idx_bytes(np.array([1, 10]))),
     "cifar that asks for a builtin": (read_cifar, "a", b"cbuiltins\neval\n(S'1'\ntR."),
     "cifar that asks for a dotted name": (
         read_cifar,
@@ -128,6 +171,37 @@ def test_an_svhn_file_that_is_cut_off_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(ValueError, match=r"train_32x32\.mat is damaged"):
         read_svhn(path)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_svhn_file_with_any_byte_changed_is_read_or_named(tmp_path, packed):
+    path = tmp_path / "train_32x32.mat"
+    labels = draw((2, 1), 10) + 1
+    savemat(path, {"X": draw((32, 32, 3, 2)), "y": labels}, do_compression=packed)
+    whole = path.read_bytes()
+    tags = [*range(120, 260), *range(len(whole) - 120, len(whole))]
+    outcomes = set()
+    for place in tags:
+        for value in (0, 1, 127, 255):
+            path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            outcomes.add(outcome_of_reading(path))
+    assert outcomes == {"read", "named"}
+
+
+def outcome_of_reading(path):
+    try:
+        read_svhn(path)
+    except ValueError as error:
+        return "named" if str(path) in str(error) else "nameless"
+    return "read"
+
+
+def test_an_svhn_file_with_a_label_that_is_no_digit_is_named(tmp_path):
+    path = tmp_path / "train_32x32.mat"
+    for label in (0.0, 11.0, 1.5, np.nan):
+        savemat(path, {"X": draw((32, 32, 3, 1)), "y": np.array([[label]])})
+        with pytest.raises(ValueError, match=r"train_32x32\.mat is damaged.*labels from 1 to 10"):
+            read_svhn(path)
 
 
 @pytest.mark.parametrize("content", [{"y": draw((4, 1))}, {"X": draw((4, 4)), "y": draw((4, 1))}])

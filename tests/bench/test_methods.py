@@ -242,6 +242,53 @@ def test_the_effective_rate_is_a_number_once_a_step_was_taken(method: Method) ->
     assert rate > 0 or math.isnan(rate)
 
 
+ADAPTIVE = [name for name in DISTINCT if METHODS[name].rate in ("start", "factor", "cap")]
+LOOSE = 100.0  # a cap that no step reaches
+TELLING_NOTHING = {"adadelta", "momo", "momo_adam"}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_the_effective_rate_of_an_adaptive_method_changes(name: str) -> None:
+    method, task = usable(name), toy_task(TOYS["non-convex"])
+    rate = LOOSE if method.rate == "cap" else {**BRISK, "greedylr": 0.1}.get(name)
+    optimizer = prepare(method, task, rate, BRISK_SETTINGS.get(name))
+    seen = set()
+    for batch in [*task.batches()] * (STEPS // task.steps_per_epoch):
+        take_step(method, optimizer, task, batch)
+        seen.add(effective_rate(method, optimizer))
+    if name in TELLING_NOTHING:
+        assert all(math.isnan(found) for found in seen)
+    else:
+        assert len(seen) > 2
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgd_hd", "sps", "sps_max", "alig", "truncated", "sls"])
+def test_the_effective_rate_is_that_of_the_step_just_taken(name: str) -> None:
+    method, task = METHODS[name], toy_task(TOYS["convex"])
+    optimizer = prepare(method, task)
+    for batch in task.batches():
+        before = nn.utils.parameters_to_vector(task.model.parameters()).detach()
+        task.model.zero_grad()
+        task.loss(batch).backward()
+        gradient = nn.utils.parameters_to_vector([p.grad for p in task.model.parameters()])
+        take_step(method, optimizer, task, batch)
+        after = nn.utils.parameters_to_vector(task.model.parameters()).detach()
+        step = effective_rate(method, optimizer) * gradient
+        torch.testing.assert_close(before - after, step, rtol=1e-3, atol=1e-6)
+
+
+def test_the_effective_rate_of_rprop_is_the_mean_of_its_step_sizes() -> None:
+    method, task = METHODS["rprop"], toy_task(TOYS["convex"])
+    optimizer = prepare(method, task)
+    batch = next(task.batches())
+    for _ in range(2):  # the same sign twice: every weight steps, by its own size
+        before = nn.utils.parameters_to_vector(task.model.parameters()).detach()
+        take_step(method, optimizer, task, batch)
+    after = nn.utils.parameters_to_vector(task.model.parameters()).detach()
+    mean = (after - before).abs().mean().item()
+    assert effective_rate(method, optimizer) == pytest.approx(mean, rel=1e-4)
+
+
 def test_a_step_evaluates_the_batch_without_a_trace(method: Method) -> None:
     """Running statistics and random streams end where one forward pass leaves them."""
     task = toy_task(noisy_net)
@@ -306,6 +353,24 @@ def test_a_missing_package_is_named_with_the_way_to_get_it(monkeypatch: pytest.M
 def test_an_unknown_method_is_refused_with_its_nearest_names() -> None:
     with pytest.raises(ValueError, match="probstep_adam"):
         get_method("probstep-adam")
+
+
+@pytest.mark.parametrize("name", ["dog", "ldog"])
+def test_a_method_that_asserts_its_numbers_has_diverged_when_they_are_none(name: str) -> None:
+    method, task = usable(name), toy_task(TOYS["non-convex"])
+    losses = train(method, task, prepare(method, task, rate=1e30), 12)
+    assert math.isnan(losses[-1])
+
+
+def test_any_other_assertion_of_a_method_is_an_error() -> None:
+    class Asserting(torch.optim.SGD):
+        def step(self, _: object = None) -> None:
+            raise AssertionError("a mistake")
+
+    task = toy_task(TOYS["convex"])
+    row = Method("asserting", Asserting, "fixed", default_rate=0.1)
+    with pytest.raises(AssertionError, match="a mistake"):
+        take_step(row, prepare(row, task), task, next(task.batches()))
 
 
 def test_a_method_that_fails_does_not_leave_autograd_off() -> None:

@@ -155,7 +155,7 @@ def test_a_text_with_too_many_kinds_of_characters_is_refused(tmp_path):
 def test_files_that_do_not_belong_together_are_refused(tmp_path):
     folder = write_idx(tmp_path / "MNIST/raw")
     (folder / "train-labels-idx1-ubyte.gz").unlink()
-    (folder / "train-labels-idx1-ubyte").write_bytes(idx_bytes(draw((59,))))
+    (folder / "train-labels-idx1-ubyte").write_bytes(idx_bytes(draw((59,), 10)))
     with pytest.raises(ValueError, match="60 images but 59 labels"):
         PROBLEMS["mnist_mlp"].ready(seed=0, data_dir=tmp_path)
 

@@ -20,6 +20,7 @@ from torch.optim.optimizer import ParamsT
 from probstep.baselines.loizou2020sps import polyak_rate
 from probstep.baselines.stepping import (
     Closure,
+    check_not_negative,
     check_positive,
     gradient,
     known_loss,
@@ -55,8 +56,7 @@ class Truncated(Optimizer):
         lower_bound: float = 0.0,
     ) -> None:
         check_positive(lr=lr)
-        if power < 0.0:
-            raise ValueError(f"power must not be negative, got {power}.")
+        check_not_negative(power=power)
         super().__init__(
             params,
             {"lr": lr, "power": power, "lower_bound": lower_bound, "step": 0, "rate": None},

@@ -25,6 +25,7 @@ from torch.optim.optimizer import ParamsT
 
 from probstep.baselines.stepping import (
     check_fraction,
+    check_not_negative,
     check_positive,
     decayed_gradient,
     inner,
@@ -57,6 +58,7 @@ class SGDHD(Optimizer):
         hypergrad_lr: float = 1e-6,
     ) -> None:
         check_positive(lr=lr)
+        check_not_negative(hypergrad_lr=hypergrad_lr, weight_decay=weight_decay)
         check_fraction(momentum=momentum)
         if nesterov and not momentum:
             raise ValueError("nesterov=True needs a momentum: pass momentum=0.9, for example.")
@@ -135,6 +137,7 @@ class AdamHD(Optimizer):
         per_tensor: bool = True,
     ) -> None:
         check_positive(lr=lr, eps=eps)
+        check_not_negative(hypergrad_lr=hypergrad_lr, weight_decay=weight_decay)
         check_fraction(beta1=betas[0], beta2=betas[1])
         super().__init__(
             params,

@@ -16,6 +16,7 @@ Differences from the published code: alpha is `group["lr"]`, so it may differ be
 scheduled; a parameter without a gradient keeps its averages, and counts its own steps.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch.optim.optimizer import ParamsT
 from probstep.baselines.stepping import (
     Closure,
     check_positive,
+    check_within,
     gradient,
     inner,
     known_loss,
@@ -94,6 +96,7 @@ class L4(Optimizer):
         eps: float = 1e-12,
     ) -> None:
         check_positive(lr=lr, gamma=gamma, gamma0=gamma0, tau=tau, eps=eps)
+        check_within(1.0, math.inf, grad_time=grad_time, square_time=square_time)
         if direction not in DIRECTIONS:
             raise ValueError(f"direction must be one of {sorted(DIRECTIONS)}, got {direction!r}.")
         super().__init__(

@@ -97,3 +97,29 @@ def check_fraction(**settings: float) -> None:
     for name, value in settings.items():
         if not 0.0 <= value < 1.0:
             raise ValueError(f"{name} must lie in [0, 1), got {value}.")
+
+
+def check_within(least: float, most: float, **settings: float) -> None:
+    """Refuse settings outside the open interval between two numbers.
+
+    >>> check_within(0.0, 1.0, shrink=1.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: shrink must lie above 0.0 and below 1.0, got 1.0.
+    """
+    for name, value in settings.items():
+        if not least < value < most:
+            raise ValueError(f"{name} must lie above {least} and below {most}, got {value}.")
+
+
+def check_not_negative(**settings: float) -> None:
+    """Refuse settings that are negative.
+
+    >>> check_not_negative(hypergrad_lr=-1.0)
+    Traceback (most recent call last):
+        ...
+    ValueError: hypergrad_lr must not be negative, got -1.0.
+    """
+    for name, value in settings.items():
+        if not value >= 0.0:
+            raise ValueError(f"{name} must not be negative, got {value}.")

@@ -16,6 +16,7 @@ groups keep their ratios and one search is made (the publication searches group 
 non-finite trial counts as too large; a Goldstein search ends when the largest step is reached.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from probstep.baselines.same_batch import SameBatch
-from probstep.baselines.stepping import Closure, check_positive, inner
+from probstep.baselines.stepping import Closure, check_positive, check_within, inner
 
 TRIES = 100
 SMALLEST_GRADIENT = 1e-8  # below this length no step is taken
@@ -152,7 +153,9 @@ class SLS(Optimizer):
         gamma: float = 2.0,
         steps_per_epoch: int = 500,
     ) -> None:
-        check_positive(lr=lr, c=c, shrink=shrink, largest=largest, steps_per_epoch=steps_per_epoch)
+        check_positive(lr=lr, c=c, largest=largest, gamma=gamma, steps_per_epoch=steps_per_epoch)
+        check_within(0.0, 1.0, shrink=shrink)
+        check_within(1.0, math.inf, grow=grow)
         if search not in SEARCHES or start not in STARTS:
             raise ValueError(
                 f"search must be one of {sorted(SEARCHES)} and start one of {sorted(STARTS)}, "

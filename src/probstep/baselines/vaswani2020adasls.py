@@ -24,7 +24,13 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from probstep.baselines.same_batch import SameBatch
-from probstep.baselines.stepping import Closure, check_fraction, check_positive, inner
+from probstep.baselines.stepping import (
+    Closure,
+    check_fraction,
+    check_positive,
+    check_within,
+    inner,
+)
 from probstep.baselines.vaswani2019sls import FALLBACK, STARTS, Line, search_armijo
 
 EPS = 1e-8
@@ -101,7 +107,8 @@ class AdaSLS(Optimizer):
         gamma: float = 2.0,
         steps_per_epoch: int = 500,
     ) -> None:
-        check_positive(lr=lr, c=c, shrink=shrink, steps_per_epoch=steps_per_epoch)
+        check_positive(lr=lr, c=c, gamma=gamma, steps_per_epoch=steps_per_epoch)
+        check_within(0.0, 1.0, shrink=shrink)
         check_fraction(beta=beta, momentum=momentum)
         if metric not in METRICS or start not in STARTS:
             raise ValueError(

@@ -1,5 +1,6 @@
 """ProbStep as a row of the bench: its settings as plain data, as a plan can write them."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -21,19 +22,26 @@ BOUNDS: dict[str, Callable[[], LowerBound]] = {
 }
 
 
-def adapted(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
+def adapted(
+    base: Callable[..., Optimizer], *, per_sample: bool = False
+) -> Callable[..., Optimizer]:
     """Return a function that makes ProbStep around an optimizer.
 
     Its settings go to PaperRule (`up`, `down`, ...), to ProbStep, or else to the optimizer inside:
 
     - `lower_bound`: a number, "interpolation" or "running_minimum";
-    - `noise`: a number, or "samples" for the variance of the batch's losses;
-    - `noise_share`: the noise as a share of the loss, the paper's 0.05 f;
-    - `every`: probe every so many steps; `doubling_epochs`: in the epochs 1, 2, 4, 8, ...
+    - `noise`: a number; or, of a row with per-sample losses, "samples" for their variance;
+    - `noise_share`: instead, the noise as a share of the loss, the paper's 0.05 f;
+    - `every`: probe every so many steps; or `doubling_epochs`: in the epochs 1, 2, 4, 8, ...
+
+    Args:
+        base: Makes the optimizer inside.
+        per_sample: Whether the loop hands over the loss of every sample.
     """
 
     def build(params: Any, steps_per_epoch: int | None = None, **settings: Any) -> Optimizer:
         ours = {name: settings.pop(name) for name in OURS & settings.keys()}
+        _refuse_contradictions(ours, per_sample)
         bound = ours.get("lower_bound")
         return ProbStep(
             base(params, **settings),
@@ -59,6 +67,27 @@ def robust(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
         return ProbStep(base(params, **settings), rule=RobustRule(**ours))
 
     return build
+
+
+def _refuse_contradictions(ours: Mapping[str, Any], per_sample: bool) -> None:
+    """Raise where one setting would silently win over another, or could not be followed."""
+    noise = ours.get("noise")
+    if per_sample and (noise != "samples" or "noise_share" in ours):
+        raise ValueError(
+            "The rows that end in `_noise` take the noise from the batch's samples: leave noise and "
+            "noise_share out, or use the row without `_noise`."
+        )
+    if not per_sample and isinstance(noise, str):
+        raise ValueError(
+            f"noise must be a number here, got {noise!r}. For the variance of the batch's losses "
+            "use the row that ends in `_noise`."
+        )
+    if "noise_share" in ours and "noise" in ours:
+        raise ValueError("noise and noise_share both say what the noise is: give one of them.")
+    if "every" in ours and ours.get("doubling_epochs"):
+        raise ValueError("every and doubling_epochs both say when to probe: give one of them.")
+    if not 0 <= ours.get("noise_share", 0.0) < math.inf:
+        raise ValueError(f"noise_share must be at least 0 and finite, got {ours['noise_share']}.")
 
 
 def _named_bound(name: str) -> LowerBound:

@@ -15,6 +15,7 @@ from torch import optim
 from probstep.bench.adapted import adapted, robust
 from probstep.bench.method import LIMITS as LIMITS
 from probstep.bench.method import RATES as RATES
+from probstep.bench.method import Build
 from probstep.bench.method import Method as Method
 from probstep.bench.method import Needs as Needs
 from probstep.bench.peers import PEERS
@@ -84,27 +85,33 @@ _ROBUST: dict[str, Any] = {
 }
 _GENTLE = {"betas": (0.5, 0.999)}  # the paper halves the momentum of what it adapts
 
-ADAPTED: tuple[Method, ...] = (
-    _adapted("probstep_sgd", adapted(optim.SGD), base="sgd"),
-    _adapted("probstep_momentum", adapted(optim.SGD), base="momentum", defaults={"momentum": 0.5}),
-    _adapted("probstep_adagrad", adapted(optim.Adagrad), base="adagrad"),
-    _adapted("probstep_rmsprop", adapted(optim.RMSprop), base="rmsprop"),
-    _adapted("probstep_adam", adapted(optim.Adam), base="adam", defaults=_GENTLE),
-    _adapted("probstep_adamw", adapted(optim.AdamW), base="adamw", defaults=_GENTLE),
-    _adapted("probstep_nadam", adapted(optim.NAdam), base="nadam", defaults=_GENTLE),
+_INSIDE: tuple[tuple[str, Build, dict[str, Any]], ...] = (
+    ("sgd", optim.SGD, {}),
+    ("momentum", optim.SGD, {"momentum": 0.5}),
+    ("adagrad", optim.Adagrad, {}),
+    ("rmsprop", optim.RMSprop, {}),
+    ("adam", optim.Adam, _GENTLE),
+    ("adamw", optim.AdamW, _GENTLE),
+    ("nadam", optim.NAdam, _GENTLE),
+)
+
+ADAPTED: tuple[Method, ...] = tuple(
+    _adapted(f"probstep_{base}", adapted(build), base=base, defaults=defaults)
+    for base, build, defaults in _INSIDE
 )
 # With RobustRule, around the same optimizers at torch's own defaults.
 ROBUST: tuple[Method, ...] = tuple(
     replace(row, name=f"robust_{row.name}", build=robust(row.build), **_ROBUST) for row in FIXED
 )
 ADAPTED_WITH_NOISE: tuple[Method, ...] = tuple(
-    replace(
-        row,
-        name=f"{row.name}_noise",
-        defaults={**row.defaults, "noise": "samples"},
+    _adapted(
+        f"probstep_{base}_noise",
+        adapted(build, per_sample=True),
+        base=base,
+        defaults={**defaults, "noise": "samples"},
         needs=Needs(per_sample=True, steps_per_epoch=True),
     )
-    for row in ADAPTED
+    for base, build, defaults in _INSIDE
 )
 
 METHODS: dict[str, Method] = {

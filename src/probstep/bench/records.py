@@ -77,7 +77,7 @@ class Record:
         steps: Training steps so far.
         forward_passes: Calls of the model in training so far, probes included.
         batch_loss: The mean of the training loss over the epoch's steps.
-        effective_rate: The rate that the next step would use.
+        effective_rate: The step size of the last step, or of the next; see `stepping.effective_rate`.
         probe: The epoch's probes: how many, quantiles of their ratio, decisions; None without any.
         metrics: What the method says of itself at the epoch's end.
         time: Seconds and the clock; the one field in which equal runs differ.

@@ -1,6 +1,7 @@
 """The paper's competitors, re-implemented in `probstep.baselines`."""
 
 from functools import partial
+from typing import Any
 
 from torch import optim
 
@@ -16,6 +17,20 @@ from probstep.baselines.vaswani2019sls import SLS
 from probstep.baselines.vaswani2020adasls import AdaSLS
 from probstep.bench.method import Method, Needs, read_group, read_nothing
 
+
+def read_line(optimizer: Any) -> float | None:
+    """Return the step size that the present line of the probabilistic line search tries first."""
+    line = optimizer.param_groups[0]["line"]
+    return None if line is None else float(line["step_size"])
+
+
+def read_mean_step(optimizer: Any) -> float | None:
+    """Return the mean over all weights of Rprop's step sizes."""
+    sizes = [s["step_size"] for s in optimizer.state.values() if "step_size" in s]
+    count = sum(size.numel() for size in sizes)
+    return sum(size.sum().item() for size in sizes) / count if count else None
+
+
 _hypergradient = partial(
     Method,
     family="hypergradient",
@@ -30,6 +45,7 @@ _polyak = partial(
 _l4 = partial(
     _polyak, source="Rolinek and Martius, arXiv:1802.05074", rate="factor", default_rate=0.15
 )
+# The caps 1.0 (SPS_max) and 0.1 (ALI-G) are choices of ours; both codes default to none.
 _sps = partial(_polyak, base="sgd", source="Loizou et al., arXiv:2002.10542", default_rate=1.0)
 _alig = partial(_polyak, source="Berrada et al., arXiv:1906.05661", default_rate=0.1)
 _search = partial(
@@ -73,6 +89,7 @@ RIVALS: tuple[Method, ...] = (
     _sls("sls", SLS),
     _sls("sls_goldstein", SLS, defaults={"search": "goldstein"}),
     _adasls("adasls", AdaSLS, base="adagrad"),
+    # The momentum is Adam's; the constructor's default is none.
     _adasls("adasls_adam", AdaSLS, base="adam", defaults={"metric": "adam", "momentum": 0.9}),
     Method(
         "probls",
@@ -84,6 +101,7 @@ RIVALS: tuple[Method, ...] = (
         default_rate=1e-2,
         needs=Needs(per_sample=True, mode_switch=True),
         limits=frozenset({"schedule", "slow_start"}),
+        read_rate=read_line,
     ),
     Method(
         "vsgd",
@@ -113,6 +131,7 @@ RIVALS: tuple[Method, ...] = (
         rate="start",
         default_rate=1e-2,
         limits=frozenset({"schedule"}),
+        read_rate=read_mean_step,
     ),
     Method(
         "adadelta",
@@ -122,5 +141,6 @@ RIVALS: tuple[Method, ...] = (
         source="Zeiler, arXiv:1212.5701",
         rate="factor",
         default_rate=1.0,
+        read_rate=read_nothing,
     ),
 )

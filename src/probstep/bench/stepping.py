@@ -92,14 +92,23 @@ def evaluating(method: Method, optimizer: Optimizer, model: nn.Module) -> Iterat
 
 
 def effective_rate(method: Method, optimizer: Optimizer) -> float:
-    """Return the step size of the last step, or of the next one; NaN where it is not one number."""
+    """Return the step size of the last step, or of the next one; NaN where it is not one number.
+
+    Which of the two depends on when the method chooses: a Polyak step or a line search tells what it
+    took, ProbStep and schedules what they will take. Where groups differ, it is the first one's.
+    """
     rate = method.read_rate(optimizer)
     return math.nan if rate is None else rate
 
 
 def _step_on_gradients(optimizer: Optimizer, task: Task, batch: Any) -> Tensor:
     loss = _backward(optimizer, task, batch)
-    optimizer.step()
+    try:
+        optimizer.step()
+    except AssertionError as error:  # DoG asserts that its numbers are numbers: it has diverged
+        if "nan" not in str(error):
+            raise
+        return torch.full_like(loss, math.nan)
     return loss
 
 

@@ -11,5 +11,7 @@ from .catalog import get_files as get_files
 from .download import download_files as download_files
 from .formats import read_cifar as read_cifar
 from .formats import read_idx as read_idx
+from .formats import read_idx_images as read_idx_images
+from .formats import read_idx_labels as read_idx_labels
 from .formats import read_svhn as read_svhn
 from .formats import read_text as read_text

@@ -13,7 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .mat import read_mat
+
 IDX_UNSIGNED_BYTES = b"\x00\x00\x08"
+CIFAR_CLASSES = {"labels": 10, "coarse_labels": 20, "fine_labels": 100}
 
 # What CIFAR's archives hold besides strings and lists: arrays, made by one function of numpy's,
 # whose module's name has changed over the years.
@@ -29,12 +32,14 @@ ALLOWED_IN_PICKLES = {
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Turn whatever a damaged file leads to into one error that names the file and a remedy."""
-    damages = (ValueError, KeyError, TypeError, IndexError, EOFError, zlib.error)
+    damages = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError)
+    of_formats = (ValueError, zlib.error, gzip.BadGzipFile, pickle.UnpicklingError)
     try:
         yield
-    except (*damages, gzip.BadGzipFile, pickle.UnpicklingError, AttributeError) as error:
+    except (*damages, *of_formats, MemoryError) as error:  # a damaged size may ask for any memory
         raise ValueError(
-            f"{path} is damaged or no such file as its name says ({error}). "
+            f"{path} is damaged or no such file as its name says "
+            f"({str(error) or type(error).__name__}). "
             "Delete it and get it again."
         ) from error
 
@@ -42,6 +47,16 @@ def _naming(path: Path) -> Iterator[None]:
 def _require(condition: bool, complaint: str) -> None:
     if not condition:
         raise ValueError(complaint)
+
+
+def _require_labels(labels: Tensor, least: int, most: int) -> None:
+    """Raise unless these are whole numbers in that range, one per sample and at least one."""
+    _require(labels.dim() == 1 and len(labels) > 0, f"labels of shape {tuple(labels.shape)}")
+    is_label = (labels >= least) & (labels <= most) & (labels == labels.long())
+    wrong = labels[~is_label]
+    _require(
+        not len(wrong), f"labels from {least} to {most} were expected, not {wrong[:1].tolist()}"
+    )
 
 
 def read_idx(path: Path) -> Tensor:
@@ -54,6 +69,22 @@ def read_idx(path: Path) -> Tensor:
         size = math.prod(shape)
         _require(len(content) == start + size, f"{len(content) - start} bytes instead of {size}")
         return torch.frombuffer(bytearray(content), dtype=torch.uint8)[start:].view(shape)
+
+
+def read_idx_images(path: Path) -> Tensor:
+    """An IDX file of images (n, 28, 28) of bytes."""
+    images = read_idx(path)
+    with _naming(path):
+        _require(images.shape[1:] == (28, 28), f"images of shape {tuple(images.shape)}")
+        return images
+
+
+def read_idx_labels(path: Path, classes: int = 10) -> Tensor:
+    """An IDX file of labels (n,) below the number of classes."""
+    labels = read_idx(path)
+    with _naming(path):
+        _require_labels(labels, 0, classes - 1)
+        return labels.long()
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -74,26 +105,24 @@ def read_cifar(path: Path, labels: str = "labels") -> tuple[Tensor, Tensor]:
     """
     with _naming(path), path.open("rb") as file:
         content = _PlainUnpickler(file, encoding="latin1").load()
-        images, classes = content["data"], torch.tensor(content[labels], dtype=torch.int64)
+        images, classes = content["data"], content[labels]
+        _require(isinstance(images, np.ndarray), f"images in a {type(images).__name__}")
         _require(images.dtype == np.uint8, f"images of {images.dtype}, not of bytes")
         _require(images.shape == (len(classes), 3072), f"images of shape {images.shape}")
-        return torch.from_numpy(images.copy()).view(-1, 3, 32, 32), classes
+        classes = torch.tensor(classes)
+        _require_labels(classes, 0, CIFAR_CLASSES[labels] - 1)
+        return torch.from_numpy(images.copy()).view(-1, 3, 32, 32), classes.long()
 
 
 def read_svhn(path: Path) -> tuple[Tensor, Tensor]:
     """A .mat file of SVHN's cropped digits: images (n, 3, 32, 32) of bytes, and labels (n,)."""
-    from scipy.io import loadmat  # here, because it takes a while to import
-    from scipy.io.matlab import MatReadError
-
     with _naming(path):
-        try:
-            content = loadmat(path, variable_names=("X", "y"))
-        except (MatReadError, NotImplementedError, OSError) as error:
-            raise ValueError(str(error)) from error
+        content = read_mat(path.read_bytes(), ("X", "y"))
         images, labels = torch.from_numpy(content["X"]), torch.from_numpy(content["y"]).flatten()
         _require(images.dtype == torch.uint8, f"images of {images.dtype}, not of bytes")
         expected = (32, 32, 3, len(labels))
         _require(images.shape == expected, f"images of shape {tuple(images.shape)}")
+        _require_labels(labels, 1, 10)
         return images.permute(3, 2, 0, 1).contiguous(), labels.long() % 10  # zeros are labelled 10
 
 

@@ -11,7 +11,15 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from probstep.bench.data import find_folder, get_files, read_cifar, read_idx, read_svhn, read_text
+from probstep.bench.data import (
+    find_folder,
+    get_files,
+    read_cifar,
+    read_idx_images,
+    read_idx_labels,
+    read_svhn,
+    read_text,
+)
 from probstep.bench.data.catalog import find_file
 from probstep.bench.problems.augment import crop, flip, jitter
 from probstep.bench.problems.nets.char_rnn import VOCABULARY
@@ -63,10 +71,11 @@ def _load_idx(name: str, data_dir: Path | str | None) -> Dataset:
 def _read_idx_folder(folder: Path, names: tuple[str, ...]) -> Dataset:
     """Images in [0, 1], because (Fashion-)MNIST is used without any other normalisation."""
     paths = [find_file(folder, name) or folder / name for name in names]
-    images, labels, test_images, test_labels = map(read_idx, paths)
+    images, test_images = map(read_idx_images, paths[::2])
+    labels, test_labels = map(read_idx_labels, paths[1::2])
     return Dataset(
-        train=_pair(_unit(images[:, None]), labels.long(), folder),
-        test=_pair(_unit(test_images[:, None]), test_labels.long(), folder),
+        train=_pair(_unit(images[:, None]), labels, folder),
+        test=_pair(_unit(test_images[:, None]), test_labels, folder),
     )
 
 
