@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from probstep.bench import store
-from probstep.bench.records import Record, decode_records, encode_record
+from probstep.bench.records import NewerSchemaError, Record, decode_records, encode_record
 
 from .bench_cases import make_run
 
@@ -77,6 +77,15 @@ def test_a_torn_line_is_moved_away_and_written_again(out):
         claim.append(record(1))
     assert records_path(out).read_text() == whole
     assert records_path(out).with_suffix(".damaged").read_text() == whole[:-20].split("\n")[1]
+
+
+def test_records_of_a_newer_version_are_refused_and_not_touched(out):
+    newer = encode_record(record(0)).replace('"schema":1', '"schema":2') + "\n"
+    records_path(out).write_text(newer)
+    with pytest.raises(NewerSchemaError, match=r"Update probstep, or .* --out"):
+        store.claim(out, RUN)
+    assert [path.name for path in (out / "records").iterdir()] == [records_path(out).name]
+    assert records_path(out).read_text() == newer
 
 
 def test_a_checkpoint_is_replaced_whole(out):

@@ -17,7 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from probstep.bench.records import Record, Run, decode_records, encode_record, last_epoch
+from probstep.bench.records import (
+    NewerSchemaError,
+    Record,
+    Run,
+    decode_records,
+    encode_record,
+    last_epoch,
+)
 
 REMEDIES = {
     errno.ENOSPC: "The disk is full. Free some space",
@@ -47,6 +54,7 @@ def claim(out: Path, run: Run) -> "Claim | None":
 
     Raises:
         OSError: The output directory cannot be written to; the message says what to do.
+        NewerSchemaError: A newer version of probstep wrote the run's records; they are not touched.
     """
     path = out / "records" / f"{run.key}.jsonl"
     try:
@@ -141,7 +149,10 @@ class Claim:
 def _whole_records(path: Path, descriptor: int) -> list[Record]:
     """The file's records; what follows the last whole one is moved to a file of its own."""
     data = path.read_bytes()
-    records, size = decode_records(data)
+    try:
+        records, size = decode_records(data)
+    except NewerSchemaError as error:
+        raise NewerSchemaError(f"Cannot use {path}: {error}") from error
     if size < len(data):
         with path.with_suffix(".damaged").open("ab") as damaged:
             damaged.write(data[size:])
