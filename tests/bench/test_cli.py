@@ -103,6 +103,16 @@ def test_show_tells_how_far_runs_are(plan, tmp_path):
     ]
 
 
+def test_results_of_a_changed_own_file_are_not_reported_as_done(plan, tmp_path):
+    run(plan, tmp_path / "out")
+    for path in (tmp_path / "out" / "records").iterdir():
+        path.write_text(path.read_text().replace('"imported":"', '"imported":"0'))
+    for words in ((), ("--dry-run",)):
+        result = run(plan, tmp_path / "out", *words)
+        assert result.exit_code == 1
+        assert "another --import file" in result.stderr
+
+
 def test_show_counts_what_it_cannot_read(plan, tmp_path):
     run(plan, tmp_path / "out")
     first, second, *_ = sorted((tmp_path / "out" / "records").iterdir())

@@ -134,6 +134,26 @@ def test_a_checkpoint_of_another_run_or_ahead_of_the_records_is_not_used(tiny):
         assert without_time(again) == without_time(whole)
 
 
+def test_records_have_the_sizes_of_the_data_and_the_hash_of_own_files(tiny):
+    for message in epochs(make_run()):
+        assert message.record.sizes == {"train": 32, "valid": 32, "test": 32}
+        assert message.record.imported == tiny.hash
+    [only] = epochs(make_run("tiny_unready"))
+    assert (only.record.sizes, only.record.imported) == (None, tiny.hash)
+    shipped = epochs(make_run("digits_mlp", epochs=1))[0].record
+    assert shipped.sizes["train"] > shipped.sizes["test"] > 0
+    assert shipped.imported is None
+
+
+def test_a_run_is_not_continued_with_other_data(tiny):
+    whole = epochs(make_run())
+    sizes = {**whole[2].record.sizes, "train": 31}
+    [only] = epochs(make_run(), checkpoint=whole[2].checkpoint, recorded=2, sizes=sizes)
+    assert (only.record.epoch, only.record.status) == (3, "failed")
+    assert "31 train, 32 valid, 32 test samples, now there are 32 train" in only.record.reason
+    assert "--out" in only.record.reason
+
+
 def test_a_method_that_forgets_is_not_resumed_but_started_again(tiny):
     assert all(m.checkpoint is None for m in epochs(make_run(method="forgetful")))
 

@@ -24,6 +24,7 @@ class TinyTask:
         self.batch_size = batch_size or problem.batch_size
         self.steps_per_epoch = 32 // self.batch_size
         self.epoch = 0
+        self.sizes = {"train": 32, "valid": 32, "test": 32}
         self._problem = problem
         self._data_dir = data_dir
         self._order = torch.Generator().manual_seed(seed)

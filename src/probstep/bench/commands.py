@@ -26,7 +26,7 @@ from probstep.bench.plan import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying
 from probstep.bench.records import Record, Run, last_epoch, read_records
-from probstep.bench.runner import Setup, execute, is_finished
+from probstep.bench.runner import Setup, check_imported, execute, is_finished
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -134,7 +134,9 @@ def _recorded(out: Path) -> Recorded:
     return {records[0].run.key: records for records in read_records(out)}
 
 
-def _missing(runs: Iterable[Run], recorded: Recorded, setup: Setup) -> list[Run]:
+def _missing(runs: Sequence[Run], recorded: Recorded, setup: Setup) -> list[Run]:
+    for run in runs:
+        check_imported(recorded.get(run.key, ()))
     return [r for r in runs if not is_finished(recorded.get(r.key, ()), retry=setup.retry)]
 
 

@@ -81,6 +81,8 @@ class Record:
         effective_rate: The rate that the next step would use.
         probe: The epoch's probes: how many, quantiles of their ratio, decisions; None without any.
         metrics: What the method says of itself at the epoch's end.
+        sizes: How many samples each split holds; None where the problem does not tell.
+        imported: A hash of the user's own files with the problem or the method; None without any.
         time: Seconds and the clock; the one field in which equal runs differ.
     """
 
@@ -100,6 +102,8 @@ class Record:
     forward_passes: int = 0
     probe: dict[str, Any] | None = None
     metrics: Mapping[str, float | None] | None = None
+    sizes: dict[str, int] | None = None
+    imported: str | None = None
     device: str = "cpu"
     threads: int = 1
     versions: dict[str, str] = field(default_factory=dict)
@@ -221,6 +225,11 @@ def without_overcome(records: Sequence[Record]) -> list[Record]:
 def last_epoch(records: Sequence[Record]) -> int:
     """The last epoch whose scores are recorded, -1 if none is."""
     return next((record.epoch for record in reversed(records) if not record.is_mark), -1)
+
+
+def last_sizes(records: Sequence[Record]) -> dict[str, int] | None:
+    """The sizes of the data that the run was made with; None if they are not recorded."""
+    return next((record.sizes for record in reversed(records) if record.sizes), None)
 
 
 def _read_file(path: Path) -> list[Record] | None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from probstep.bench.imports import imported_hash
 from probstep.bench.methods import (
     Method,
     effective_rate,
@@ -66,7 +67,11 @@ Message = Tick | Epoch | Note
 
 
 def train(
-    run: Run, data_dir: Path | None = None, checkpoint: bytes | None = None, recorded: int = -1
+    run: Run,
+    data_dir: Path | None = None,
+    checkpoint: bytes | None = None,
+    recorded: int = -1,
+    sizes: Mapping[str, int] | None = None,
 ) -> Iterator[Message]:
     """Train a run to its end; whatever goes wrong on the way ends up in its last record.
 
@@ -75,10 +80,12 @@ def train(
         data_dir: Where the problem's data is.
         checkpoint: The run's state after some epoch; one that cannot be used is ignored.
         recorded: The last epoch on record: a checkpoint of a later one would leave a gap.
+        sizes: The sizes of the data on record: with other data it would be another run.
     """
     epoch = recorded + 1
     try:
         training = Training.from_seed(run, data_dir)
+        training.check_sizes(sizes)
         if checkpoint is not None and (trouble := training.restore(checkpoint, recorded)):
             yield Note(f"starts anew, its checkpoint is of no use: {trouble}")
             training = Training.from_seed(run, data_dir)
@@ -94,7 +101,7 @@ def train(
 
 def mark(run: Run, epoch: int, status: Status, reason: str | None = None) -> Record:
     """A record without scores, which says that an epoch was not finished and why."""
-    return Record(run=run, epoch=epoch, status=status, reason=reason, **_origin(), time=_clock())
+    return Record(run=run, epoch=epoch, status=status, reason=reason, **_origin(run), time=_clock())
 
 
 @dataclass
@@ -126,6 +133,25 @@ class Training:
         )
         optimizer = prepare(method, task, run.rate, run.settings, run.epochs)
         return cls(run, method, task, optimizer)
+
+    @property
+    def sizes(self) -> dict[str, int] | None:
+        """How many samples each split holds; a user's own task need not tell."""
+        sizes = getattr(self.task, "sizes", None)
+        return None if sizes is None else dict(sizes)
+
+    def check_sizes(self, recorded: Mapping[str, int] | None) -> None:
+        """Refuse to continue with other data than on record.
+
+        Raises:
+            ValueError: The sizes differ.
+        """
+        if recorded and self.sizes and recorded != self.sizes:
+            raise ValueError(
+                f"The run was begun with {_spell_sizes(recorded)} samples, now there are "
+                f"{_spell_sizes(self.sizes)}. Restore the data and use --retry, or use another "
+                "directory with --out."
+            )
 
     def advance(self) -> Iterator[Tick]:
         """Train for one epoch, or until the loss is not finite any more."""
@@ -224,10 +250,11 @@ class Training:
             forward_passes=self.forward_passes,
             probe=self.probe,
             metrics=self.optimizer.metrics() if isinstance(self.optimizer, ProbStep) else None,
+            sizes=self.sizes,
             device=device_name(self.task.model),
             time={"training_seconds": self.seconds, **seconds, **_clock()},
             **scores,
-            **_origin(),
+            **_origin(self.run),
         )
 
     @contextmanager
@@ -253,8 +280,17 @@ def evaluate(method: Method, optimizer: Optimizer, task: Task) -> dict[str, floa
     return scores
 
 
-def _origin() -> dict[str, Any]:
-    return {"threads": torch.get_num_threads(), "versions": versions(), "commit": commit()}
+def _origin(run: Run) -> dict[str, Any]:
+    return {
+        "imported": imported_hash(run.problem, run.method),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "commit": commit(),
+    }
+
+
+def _spell_sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{size} {split}" for split, size in sizes.items())
 
 
 def _clock() -> dict[str, str]:
