@@ -65,6 +65,7 @@ def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
         OSError: The output directory cannot be written to; the message says what to do.
         ValueError: There are records that cannot be continued; the message says why.
     """
+    _add_sources(setup)  # here too: what is on record is compared with them
     store.prepare(setup.out)
     desk = _Desk(setup, deque(runs))
     backend = BACKENDS[setup.backend](desk.next_job, work, setup.workers)
@@ -79,8 +80,7 @@ def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
 
 def work(job: Job) -> Iterator[Message]:
     """The worker's part: train, and say what happens. Nothing is written here."""
-    for source in job.setup.sources:
-        add_source(source)
+    _add_sources(job.setup)
     threads = torch.get_num_threads()
     torch.set_num_threads(job.setup.threads)
     try:
@@ -89,6 +89,11 @@ def work(job: Job) -> Iterator[Message]:
         )
     finally:
         torch.set_num_threads(threads)
+
+
+def _add_sources(setup: Setup) -> None:
+    for source in setup.sources:
+        add_source(source)
 
 
 def _apart(messages: Iterator[Message]) -> Iterator[Message]:
