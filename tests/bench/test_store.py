@@ -100,6 +100,43 @@ def test_a_checkpoint_is_replaced_whole(out):
 
 
 @pytest.fixture
+def precious(tmp_path_factory):
+    path = tmp_path_factory.mktemp("home") / "precious"
+    path.write_text("mine")
+    yield path
+    assert path.read_text() == "mine"
+
+
+def test_records_are_not_written_through_a_symbolic_link(out, precious):
+    records_path(out).symlink_to(precious)
+    with pytest.raises(OSError, match="It is a symbolic link"):
+        store.claim(out, RUN)
+
+
+def test_damage_is_not_moved_through_a_symbolic_link(out, precious):
+    records_path(out).write_text("damage")
+    records_path(out).with_suffix(".damaged").symlink_to(precious)
+    with pytest.raises(OSError, match="It is a symbolic link"):
+        store.claim(out, RUN)
+    assert records_path(out).read_text() == "damage"
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".new"])
+def test_checkpoints_are_not_written_through_a_symbolic_link(out, precious, suffix):
+    with store.claim(out, RUN) as claim:
+        claim.checkpoint_path.with_suffix(suffix).symlink_to(precious)
+        claim.save_checkpoint(b"new")
+        assert claim.load_checkpoint() == b"new"
+        assert not claim.checkpoint_path.is_symlink()
+
+
+def test_the_first_file_is_not_made_through_a_symbolic_link(out, precious):
+    (out / "records" / ".writable").symlink_to(precious)
+    with pytest.raises(OSError, match="It is a symbolic link"):
+        store.prepare(out)
+
+
+@pytest.fixture
 def little_space():
     """Files may not grow beyond a few bytes more than a record: a full disk, for this process."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
