@@ -134,6 +134,30 @@ def test_a_checkpoint_of_another_run_or_ahead_of_the_records_is_not_used(tiny):
         assert without_time(again) == without_time(whole)
 
 
+def with_counters(checkpoint, **counters):
+    state = torch.load(io.BytesIO(checkpoint), weights_only=True)
+    state["counters"].update(counters)
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("epoch", [0.5, math.nan, -5, True, "1", None, 4, torch.tensor(1)])
+def test_a_checkpoint_of_an_impossible_epoch_is_not_used(tiny, epoch):
+    whole = epochs(make_run())
+    forged = with_counters(whole[2].checkpoint, epoch=epoch)
+    assert without_time(epochs(make_run(), checkpoint=forged, recorded=4)) == without_time(whole)
+
+
+def test_a_checkpoint_of_impossible_counts_is_not_used(tiny):
+    whole = epochs(make_run())
+    for counters in ({"steps": -1}, {"forward_passes": 0.5}, {"seconds": "x"}):
+        forged = with_counters(whole[2].checkpoint, **counters)
+        assert without_time(epochs(make_run(), checkpoint=forged, recorded=2)) == without_time(
+            whole
+        )
+
+
 def test_records_have_the_sizes_of_the_data_and_the_hash_of_own_files(tiny):
     for message in epochs(make_run()):
         assert message.record.sizes == {"train": 32, "valid": 32, "test": 32}

@@ -220,12 +220,20 @@ class Training:
         """
         try:
             state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
-            if state["run"] != self.run.key or state["counters"]["epoch"] > recorded:
+            if state["run"] != self.run.key or not self._is_in(state["counters"], recorded):
                 return "it does not fit the records"
             self._load(state)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return None
+
+    def _is_in(self, counters: Mapping[str, Any], recorded: int) -> bool:
+        """Whether the counters are of an epoch on record, after which there is more to train."""
+        counts = [counters[name] for name in COUNTERS if name != "seconds"]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            return False
+        seconds, epoch = counters["seconds"], counters["epoch"]
+        return isinstance(seconds, float) and 0 <= epoch <= min(recorded, self.run.epochs - 1)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self.task.model.load_state_dict(state["model"])
