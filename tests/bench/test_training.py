@@ -1,8 +1,10 @@
 import io
 import math
 import pickle
+import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,6 +39,27 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tiny, method):
     torch.manual_seed(99)  # another process has other random numbers
     rest = epochs(run, checkpoint=whole[2].checkpoint, recorded=2)
     assert without_time(rest) == without_time(whole[3:])
+
+
+def test_numpy_and_python_random_numbers_are_the_runs_own(tiny):
+    run = make_run("tiny_random")
+    whole = epochs(run)
+    random.seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    assert without_time(epochs(run)) == without_time(whole)
+    rest = epochs(run, checkpoint=whole[2].checkpoint, recorded=2)
+    assert without_time(rest) == without_time(whole[3:])
+
+
+def test_a_forged_state_of_random_numbers_is_not_used(tiny):
+    whole = epochs(make_run())
+    state = torch.load(io.BytesIO(whole[2].checkpoint), weights_only=True)
+    name, words, _, *rest = state["random"]["numpy"]
+    state["random"]["numpy"] = (name, words, 10**9, *rest)
+    file = io.BytesIO()
+    torch.save(state, file)
+    again = epochs(make_run(), checkpoint=file.getvalue(), recorded=2)
+    assert without_time(again) == without_time(whole)
 
 
 def test_a_run_has_a_record_per_epoch_and_one_before(tiny):

@@ -30,6 +30,7 @@ from probstep.bench.methods import (
 from probstep.bench.probes import watch_probes
 from probstep.bench.problems import Task, get_problem
 from probstep.bench.provenance import commit, device_name, versions
+from probstep.bench.randomness import load_random, save_random, seed_all
 from probstep.bench.records import Record, Run, Status
 from probstep.optimizer import ProbStep
 
@@ -124,6 +125,7 @@ class Training:
     def from_seed(cls, run: Run, data_dir: Path | None = None) -> Self:
         """The run before its first step."""
         method = get_method(run.method)
+        seed_all(run.seed)
         task = get_problem(run.problem).ready(
             seed=run.seed,
             data_dir=data_dir,
@@ -206,8 +208,7 @@ class Training:
             "model": self.task.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "task": self.task.state_dict(),
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all(),
+            "random": save_random(),
         }
         file = io.BytesIO()
         torch.save(state, file)
@@ -239,8 +240,7 @@ class Training:
         self.task.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.task.load_state_dict(state["task"])
-        torch.set_rng_state(state["random"])
-        torch.cuda.set_rng_state_all(state["random_cuda"])
+        load_random(state["random"])
         for name in COUNTERS:
             setattr(self, name, state["counters"][name])
 
