@@ -3,6 +3,7 @@ import math
 import pickle
 import random
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -73,6 +74,20 @@ def test_a_run_has_a_record_per_epoch_and_one_before(tiny):
     assert records[-1].train_loss < records[0].train_loss
     assert [r.steps for r in records] == [0, 4, 8, 12]
     assert records[-1].versions["torch"] == torch.__version__
+
+
+def test_records_have_the_versions_of_the_libraries_and_of_the_methods_package(tiny):
+    for name in ("numpy", "scipy", "scikit-learn"):
+        assert epochs(make_run(epochs=1))[0].record.versions[name] == version(name)
+    pytest.importorskip("prodigyopt")
+    run = make_run(method="prodigy", rate=None, epochs=1)
+    assert epochs(run)[0].record.versions["prodigyopt"] == version("prodigyopt")
+    assert "prodigyopt" not in epochs(make_run(epochs=1))[0].record.versions
+
+
+def test_a_run_of_an_unknown_method_is_a_record(tiny):
+    [only] = epochs(make_run(method="nothing_like_it"))
+    assert only.record.status == "failed"
 
 
 def test_forward_passes_count_training_and_probes_but_not_evaluation(tiny):

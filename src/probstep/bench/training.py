@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from probstep.bench.imports import imported_hash
 from probstep.bench.methods import (
+    METHODS,
     Method,
     effective_rate,
     evaluating,
@@ -289,10 +290,11 @@ def evaluate(method: Method, optimizer: Optimizer, task: Task) -> dict[str, floa
 
 
 def _origin(run: Run) -> dict[str, Any]:
+    method = METHODS.get(run.method)  # a failed run may name one that there is not
     return {
         "imported": imported_hash(run.problem, run.method),
         "threads": torch.get_num_threads(),
-        "versions": versions(),
+        "versions": versions(method.package if method else None),
         "commit": commit(),
     }
 
