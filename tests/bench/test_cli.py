@@ -103,6 +103,31 @@ def test_show_tells_how_far_runs_are(plan, tmp_path):
     ]
 
 
+def test_results_of_a_changed_own_file_are_not_reported_as_done(plan, tmp_path):
+    run(plan, tmp_path / "out")
+    for path in (tmp_path / "out" / "records").iterdir():
+        path.write_text(path.read_text().replace('"imported":"', '"imported":"0'))
+    for words in ((), ("--dry-run",)):
+        result = run(plan, tmp_path / "out", *words)
+        assert result.exit_code == 1
+        assert "another --import file" in result.stderr
+
+
+def test_show_counts_what_it_cannot_read(plan, tmp_path):
+    run(plan, tmp_path / "out")
+    first, second, *_ = sorted((tmp_path / "out" / "records").iterdir())
+    first.write_text('{"schema":2}\n')
+    second.write_text('{"schema":"x"}\n')
+    result = probstep("show", tmp_path / "out", "--json")
+    assert result.exit_code == 0
+    assert len(answers(result)) == 2
+    assert "2 runs could not be read" in result.stderr
+    refused = run(plan, tmp_path / "out")
+    assert refused.exit_code == 1
+    assert "newer version" in refused.stderr
+    assert first.read_text() == '{"schema":2}\n'
+
+
 def test_show_says_where_there_is_nothing(tmp_path):
     result = probstep("show", tmp_path)
     assert result.exit_code == 1

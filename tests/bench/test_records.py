@@ -1,10 +1,12 @@
 import glob
 import json
 import math
+import os
 
 import pytest
 
 from probstep.bench.records import (
+    NewerSchemaError,
     Record,
     decode_record,
     decode_records,
@@ -24,6 +26,10 @@ def record(epoch, status="running", **values):
 
 def lines(*records):
     return b"".join(encode_record(r).encode() + b"\n" for r in records)
+
+
+def nested(depth):
+    return b'{"x":' * depth + b"1" + b"}" * depth
 
 
 def test_a_record_survives_its_line_of_json():
@@ -72,15 +78,30 @@ def test_a_torn_last_line_hides_nothing_but_itself(cut):
         b"[]\n",
         b"null\n",
         b"[" * 100_000 + b"\n",
+        lines(record(1)).replace(b'"probe":null', b'"probe":' + nested(900)),
+        lines(record(1)).replace(b'"settings":{}', b'"settings":' + nested(900)),
+        lines(record(1)).replace(b'"settings":{}', b'"settings":' + nested(300)),
+        lines(record(1)).replace(b'"rate":0.1', b'"rate":1' + b"0" * 400),
+        lines(record(1)).replace(b'"schema":1', b'"schema":"x"'),
+        lines(record(1)).replace(b'"schema":1', b'"schema":null'),
+        lines(record(1)).replace(b'"schema":1', b'"schema":true'),
         lines(record(3)),
         lines(Record(run=make_run(seed=7), epoch=1, status="running")),
         lines(record(1)).replace(b'"seed":0', b'"seed":1'),
-        lines(record(1)).replace(b'"schema":1', b'"schema":99'),
     ],
 )
 def test_what_is_no_record_of_this_run_ends_the_reading(damage):
     good = lines(record(0))
     assert decode_records(good + damage + lines(record(1))) == ([record(0)], len(good))
+
+
+def test_a_record_of_a_newer_schema_is_no_damage():
+    newer = lines(record(1)).replace(b'"schema":1', b'"schema":99')
+    for line in (newer, b'{"schema":99,"all":"else is new"}'):
+        with pytest.raises(NewerSchemaError, match="newer version of probstep"):
+            decode_record(line)
+    with pytest.raises(NewerSchemaError):
+        decode_records(lines(record(0)) + newer)
 
 
 def test_marks_that_were_overcome_are_left_out():
@@ -100,6 +121,18 @@ def test_records_are_read_past_empty_and_torn_files(tmp_path):
     write(tmp_path, "a.jsonl", b"")
     write(tmp_path, "b.jsonl", lines(record(0), record(1))[:-5])
     assert list(read_records(tmp_path)) == [[record(0)]]
+
+
+def test_one_bad_file_does_not_hide_the_others(tmp_path):
+    write(tmp_path, "a.jsonl", b'{"schema":99}\n')
+    write(tmp_path, "b.jsonl", lines(record(0)).replace(b'"schema":1', b'"schema":"x"'))
+    write(tmp_path, "c.jsonl", lines(record(0)))
+    write(tmp_path, "d.jsonl", b"")
+    (tmp_path / "records" / "e.jsonl").mkdir()
+    os.mkfifo(tmp_path / "records" / "f.jsonl")
+    unread = []
+    assert list(read_records(tmp_path, unread)) == [[record(0)]]
+    assert [path.stem for path in unread] == ["a", "b", "e", "f"]
 
 
 def test_duckdb_reads_a_directory_in_one_line(tmp_path):

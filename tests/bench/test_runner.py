@@ -5,12 +5,13 @@ import random
 import signal
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from probstep.bench.backends import Workers
 from probstep.bench.backends.processes import PRELOADED
-from probstep.bench.records import decode_records
+from probstep.bench.records import decode_records, encode_record
 from probstep.bench.runner import Setup, execute
 from probstep.bench.training import Epoch, Note
 
@@ -80,6 +81,33 @@ def test_ctrl_c_in_the_middle_of_an_epoch_loses_that_epoch_only(tiny, tmp_path, 
     assert status(stopped) == [(0, "running"), (1, "running"), (2, "running"), (3, "interrupted")]
     monkeypatch.undo()
     assert make_records(tmp_path, [run], tiny) == make_records(tmp_path / "other", [run], tiny)
+
+
+def rewrite(out, **values):
+    """As if the runs had been made in other circumstances."""
+    for path in (out / "records").iterdir():
+        records = [replace(r, **values) for r in decode_records(path.read_bytes())[0]]
+        path.write_text("".join(encode_record(record) + "\n" for record in records))
+    return {path: path.read_bytes() for path in (out / "records").iterdir()}
+
+
+@pytest.mark.parametrize("run", [make_run(), make_run("tiny_failing")])
+@pytest.mark.parametrize("imported", [None, "another"])
+def test_records_of_another_own_file_are_refused_and_not_touched(tiny, tmp_path, run, imported):
+    make_records(tmp_path, [run], tiny)
+    before = rewrite(tmp_path, imported=imported)
+    with pytest.raises(ValueError, match=r"another --import file .* Use another directory"):
+        make_records(tmp_path, [run], tiny, retry=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_an_unfinished_run_is_not_continued_with_other_data(tiny, tmp_path):
+    run = make_run("tiny_failing")
+    make_records(tmp_path, [run], tiny)
+    rewrite(tmp_path, sizes={"train": 8, "valid": 32, "test": 32})
+    [records] = make_records(tmp_path, [run], tiny, retry=True).values()
+    assert status(records)[-1] == (3, "failed")
+    assert "begun with 8 train" in records[-1].reason
 
 
 def test_truncated_records_are_made_again(tiny, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from probstep.bench import store
-from probstep.bench.records import Record, decode_records, encode_record
+from probstep.bench.records import NewerSchemaError, Record, decode_records, encode_record
 
 from .bench_cases import make_run
 
@@ -79,6 +79,15 @@ def test_a_torn_line_is_moved_away_and_written_again(out):
     assert records_path(out).with_suffix(".damaged").read_text() == whole[:-20].split("\n")[1]
 
 
+def test_records_of_a_newer_version_are_refused_and_not_touched(out):
+    newer = encode_record(record(0)).replace('"schema":1', '"schema":2') + "\n"
+    records_path(out).write_text(newer)
+    with pytest.raises(NewerSchemaError, match=r"Update probstep, or .* --out"):
+        store.claim(out, RUN)
+    assert [path.name for path in (out / "records").iterdir()] == [records_path(out).name]
+    assert records_path(out).read_text() == newer
+
+
 def test_a_checkpoint_is_replaced_whole(out):
     with store.claim(out, RUN) as claim:
         assert claim.load_checkpoint() is None
@@ -88,6 +97,43 @@ def test_a_checkpoint_is_replaced_whole(out):
         assert [p.name for p in (out / "checkpoints").iterdir()] == [f"{RUN.key}.pt"]
         claim.drop_checkpoint()
         assert claim.load_checkpoint() is None
+
+
+@pytest.fixture
+def precious(tmp_path_factory):
+    path = tmp_path_factory.mktemp("home") / "precious"
+    path.write_text("mine")
+    yield path
+    assert path.read_text() == "mine"
+
+
+def test_records_are_not_written_through_a_symbolic_link(out, precious):
+    records_path(out).symlink_to(precious)
+    with pytest.raises(OSError, match="It is a symbolic link"):
+        store.claim(out, RUN)
+
+
+def test_damage_is_not_moved_through_a_symbolic_link(out, precious):
+    records_path(out).write_text("damage")
+    records_path(out).with_suffix(".damaged").symlink_to(precious)
+    with pytest.raises(OSError, match="It is a symbolic link"):
+        store.claim(out, RUN)
+    assert records_path(out).read_text() == "damage"
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".new"])
+def test_checkpoints_are_not_written_through_a_symbolic_link(out, precious, suffix):
+    with store.claim(out, RUN) as claim:
+        claim.checkpoint_path.with_suffix(suffix).symlink_to(precious)
+        claim.save_checkpoint(b"new")
+        assert claim.load_checkpoint() == b"new"
+        assert not claim.checkpoint_path.is_symlink()
+
+
+def test_the_first_file_is_not_made_through_a_symbolic_link(out, precious):
+    (out / "records" / ".writable").symlink_to(precious)
+    with pytest.raises(OSError, match="It is a symbolic link"):
+        store.prepare(out)
 
 
 @pytest.fixture

@@ -1,8 +1,11 @@
 import io
 import math
 import pickle
+import random
 from dataclasses import replace
+from importlib.metadata import version
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +42,27 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tiny, method):
     assert without_time(rest) == without_time(whole[3:])
 
 
+def test_numpy_and_python_random_numbers_are_the_runs_own(tiny):
+    run = make_run("tiny_random")
+    whole = epochs(run)
+    random.seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    assert without_time(epochs(run)) == without_time(whole)
+    rest = epochs(run, checkpoint=whole[2].checkpoint, recorded=2)
+    assert without_time(rest) == without_time(whole[3:])
+
+
+def test_a_forged_state_of_random_numbers_is_not_used(tiny):
+    whole = epochs(make_run())
+    state = torch.load(io.BytesIO(whole[2].checkpoint), weights_only=True)
+    name, words, _, *rest = state["random"]["numpy"]
+    state["random"]["numpy"] = (name, words, 10**9, *rest)
+    file = io.BytesIO()
+    torch.save(state, file)
+    again = epochs(make_run(), checkpoint=file.getvalue(), recorded=2)
+    assert without_time(again) == without_time(whole)
+
+
 def test_a_run_has_a_record_per_epoch_and_one_before(tiny):
     records = [message.record for message in epochs(make_run(epochs=3))]
     assert [(r.epoch, r.status) for r in records] == [
@@ -50,6 +74,20 @@ def test_a_run_has_a_record_per_epoch_and_one_before(tiny):
     assert records[-1].train_loss < records[0].train_loss
     assert [r.steps for r in records] == [0, 4, 8, 12]
     assert records[-1].versions["torch"] == torch.__version__
+
+
+def test_records_have_the_versions_of_the_libraries_and_of_the_methods_package(tiny):
+    for name in ("numpy", "scipy", "scikit-learn"):
+        assert epochs(make_run(epochs=1))[0].record.versions[name] == version(name)
+    pytest.importorskip("prodigyopt")
+    run = make_run(method="prodigy", rate=None, epochs=1)
+    assert epochs(run)[0].record.versions["prodigyopt"] == version("prodigyopt")
+    assert "prodigyopt" not in epochs(make_run(epochs=1))[0].record.versions
+
+
+def test_a_run_of_an_unknown_method_is_a_record(tiny):
+    [only] = epochs(make_run(method="nothing_like_it"))
+    assert only.record.status == "failed"
 
 
 def test_forward_passes_count_training_and_probes_but_not_evaluation(tiny):
@@ -132,6 +170,50 @@ def test_a_checkpoint_of_another_run_or_ahead_of_the_records_is_not_used(tiny):
     for checkpoint, recorded in ((other[2].checkpoint, 2), (whole[2].checkpoint, 1)):
         again = epochs(make_run(), checkpoint=checkpoint, recorded=recorded)
         assert without_time(again) == without_time(whole)
+
+
+def with_counters(checkpoint, **counters):
+    state = torch.load(io.BytesIO(checkpoint), weights_only=True)
+    state["counters"].update(counters)
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("epoch", [0.5, math.nan, -5, True, "1", None, 4, torch.tensor(1)])
+def test_a_checkpoint_of_an_impossible_epoch_is_not_used(tiny, epoch):
+    whole = epochs(make_run())
+    forged = with_counters(whole[2].checkpoint, epoch=epoch)
+    assert without_time(epochs(make_run(), checkpoint=forged, recorded=4)) == without_time(whole)
+
+
+def test_a_checkpoint_of_impossible_counts_is_not_used(tiny):
+    whole = epochs(make_run())
+    for counters in ({"steps": -1}, {"forward_passes": 0.5}, {"seconds": "x"}):
+        forged = with_counters(whole[2].checkpoint, **counters)
+        assert without_time(epochs(make_run(), checkpoint=forged, recorded=2)) == without_time(
+            whole
+        )
+
+
+def test_records_have_the_sizes_of_the_data_and_the_hash_of_own_files(tiny):
+    for message in epochs(make_run()):
+        assert message.record.sizes == {"train": 32, "valid": 32, "test": 32}
+        assert message.record.imported == tiny.hash
+    [only] = epochs(make_run("tiny_unready"))
+    assert (only.record.sizes, only.record.imported) == (None, tiny.hash)
+    shipped = epochs(make_run("digits_mlp", epochs=1))[0].record
+    assert shipped.sizes["train"] > shipped.sizes["test"] > 0
+    assert shipped.imported is None
+
+
+def test_a_run_is_not_continued_with_other_data(tiny):
+    whole = epochs(make_run())
+    sizes = {**whole[2].record.sizes, "train": 31}
+    [only] = epochs(make_run(), checkpoint=whole[2].checkpoint, recorded=2, sizes=sizes)
+    assert (only.record.epoch, only.record.status) == (3, "failed")
+    assert "31 train, 32 valid, 32 test samples, now there are 32 train" in only.record.reason
+    assert "--out" in only.record.reason
 
 
 def test_a_method_that_forgets_is_not_resumed_but_started_again(tiny):

@@ -1,6 +1,7 @@
 """Problems of three parameters and their faults, in the tables of a file for `--import`."""
 
 import os
+import random
 import signal
 import time
 import warnings
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -24,6 +26,7 @@ class TinyTask:
         self.batch_size = batch_size or problem.batch_size
         self.steps_per_epoch = 32 // self.batch_size
         self.epoch = 0
+        self.sizes = {"train": 32, "valid": 32, "test": 32}
         self._problem = problem
         self._data_dir = data_dir
         self._order = torch.Generator().manual_seed(seed)
@@ -93,6 +96,11 @@ def fail(epoch, data_dir):
         raise RuntimeError("the third epoch is not to be")
 
 
+def draw(epoch, data_dir):
+    count = random.randrange(9) + int(np.random.poisson(9))  # noqa: NPY002
+    torch.rand(count)  # dropout goes on from here
+
+
 def die_once(epoch, data_dir):
     if epoch == 2 and not (data_dir / "died").exists():
         (data_dir / "died").touch()
@@ -115,6 +123,7 @@ PROBLEMS = {
         TinyProblem("tiny"),
         TinyProblem("tiny_slow", wait),
         TinyProblem("tiny_failing", fail),
+        TinyProblem("tiny_random", draw),
         TinyProblem("tiny_deadly_once", die_once),
         TinyProblem("tiny_deadly", die),
         TinyProblem("tiny_chatty", chatter),

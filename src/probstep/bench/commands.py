@@ -26,7 +26,7 @@ from probstep.bench.plan import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying
 from probstep.bench.records import Record, Run, last_epoch, read_records
-from probstep.bench.runner import Setup, execute, is_finished
+from probstep.bench.runner import Setup, check_imported, execute, is_finished
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -67,14 +67,17 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
-    rows = summarise(read_records(out))
-    if not rows:
+    unread: list[Path] = []
+    rows = summarise(read_records(out, unread))
+    if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
         for row in rows:
             _print_json(console, row)
     else:
         console.print(draw_table(rows))
+    if unread:
+        Console(stderr=True, soft_wrap=True).print(_spell_unread(unread), highlight=False)
     return 0
 
 
@@ -131,7 +134,9 @@ def _recorded(out: Path) -> Recorded:
     return {records[0].run.key: records for records in read_records(out)}
 
 
-def _missing(runs: Iterable[Run], recorded: Recorded, setup: Setup) -> list[Run]:
+def _missing(runs: Sequence[Run], recorded: Recorded, setup: Setup) -> list[Run]:
+    for run in runs:
+        check_imported(recorded.get(run.key, ()))
     return [r for r in runs if not is_finished(recorded.get(r.key, ()), retry=setup.retry)]
 
 
@@ -194,6 +199,12 @@ def _spell_forecast(facts: Mapping[str, float]) -> str:
     time = spell_seconds(facts["seconds"])
     counts = f"{facts['runs']} runs, {facts['recorded']} recorded, {facts['to_do']} to do"
     return f"{counts}: about {time} with --jobs {facts['workers']}."
+
+
+def _spell_unread(paths: Sequence[Path]) -> str:
+    runs = "1 run" if len(paths) == 1 else f"{len(paths)} runs"
+    reason = "damaged, or written by a newer version of probstep"
+    return f"{runs} could not be read ({reason}), such as {escape(str(paths[0]))}."
 
 
 def _print_json(console: Console, values: Mapping[str, object]) -> None:

@@ -2,7 +2,7 @@
 
 The file holds a table `PROBLEMS`, a table `METHODS`, or both, like those of the bench. Its text
 travels with the work, so that it need not lie on the machines of a cluster. Plans and records never
-name such a file: they are data.
+name such a file: they are data. Records have a hash of its text, to tell results of another text.
 """
 
 import hashlib
@@ -16,6 +16,8 @@ from typing import Any
 from probstep.bench.methods import METHODS
 from probstep.bench.problems import PROBLEMS
 
+_HASHES: dict[tuple[str, str], str] = {}  # of the text from which a table has a name
+
 
 @dataclass(frozen=True)
 class Source:
@@ -23,6 +25,15 @@ class Source:
 
     path: str
     text: str
+
+    @property
+    def hash(self) -> str:
+        """A short name of the text.
+
+        >>> Source("mine.py", "METHODS = {}").hash
+        'bddb18298e85f313'
+        """
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
 
 def read_source(path: Path) -> Source:
@@ -43,7 +54,7 @@ def add_source(source: Source) -> None:
     Raises:
         ValueError: It has neither table, or a name that the bench has already.
     """
-    name = "probstep_import_" + hashlib.sha256(source.text.encode()).hexdigest()[:16]
+    name = f"probstep_import_{source.hash}"
     if name in sys.modules:
         return
     module = _execute(name, source)
@@ -53,6 +64,17 @@ def add_source(source: Source) -> None:
         raise ValueError(f"{source.path} has no table PROBLEMS and no table METHODS.")
     for table, rows in found.items():
         _add_rows(tables[table], rows, source.path)
+        _HASHES.update({(table, row): source.hash for row in rows})
+
+
+def imported_hash(problem: str, method: str) -> str | None:
+    """A hash of the files from which the problem and the method are; None if the bench has both.
+
+    >>> imported_hash("digits_mlp", "adam")
+    """
+    names = (("PROBLEMS", problem), ("METHODS", method))
+    hashes = dict.fromkeys(_HASHES[name] for name in names if name in _HASHES)
+    return "+".join(hashes) or None
 
 
 def _execute(name: str, source: Source) -> ModuleType:

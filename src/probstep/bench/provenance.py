@@ -1,28 +1,35 @@
 """What software and hardware made a record: versions, commit, device."""
 
 import functools
+import importlib.metadata
 import platform
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
 import probstep
 
+PACKAGES = ("numpy", "scipy", "scikit-learn")
+
 
 @functools.cache
-def versions() -> dict[str, str]:
+def versions(package: str | None = None) -> dict[str, str]:
     """The versions of all that takes part in the arithmetic.
 
     >>> versions()["torch"] == torch.__version__
     True
+
+    Args:
+        package: One more package, that of the method.
     """
+    names = (*PACKAGES, *([package] if package else []))
+    found = {name: _installed(name) for name in names}
     return {
         "probstep": probstep.__version__,
         "torch": str(torch.__version__),
-        "numpy": np.__version__,
+        **{name: version for name, version in found.items() if version is not None},
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
@@ -45,6 +52,13 @@ def device_name(model: nn.Module) -> str:
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _git(*arguments: str) -> str | None:

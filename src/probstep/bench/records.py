@@ -22,6 +22,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 SCHEMA = 1  # raised when a field changes its meaning; new fields keep it
+DEEPEST = 20  # how far a record's values may be nested
 
 Status = Literal["running", "done", "diverged", "failed", "interrupted"]
 FINAL: tuple[Status, ...] = ("done", "diverged", "failed")
@@ -80,6 +81,8 @@ class Record:
         effective_rate: The step size of the last step, or of the next; see `stepping.effective_rate`.
         probe: The epoch's probes: how many, quantiles of their ratio, decisions; None without any.
         metrics: What the method says of itself at the epoch's end.
+        sizes: How many samples each split holds; None where the problem does not tell.
+        imported: A hash of the user's own files with the problem or the method; None without any.
         time: Seconds and the clock; the one field in which equal runs differ.
     """
 
@@ -99,6 +102,8 @@ class Record:
     forward_passes: int = 0
     probe: dict[str, Any] | None = None
     metrics: Mapping[str, float | None] | None = None
+    sizes: dict[str, int] | None = None
+    imported: str | None = None
     device: str = "cpu"
     threads: int = 1
     versions: dict[str, str] = field(default_factory=dict)
@@ -114,6 +119,10 @@ class Record:
     def is_mark(self) -> bool:
         """Whether this only says that an epoch was not finished."""
         return self.status in ("failed", "interrupted")
+
+
+class NewerSchemaError(ValueError):
+    """A record that this version of probstep cannot understand, though it is whole."""
 
 
 _RUN_FIELDS = frozenset(f.name for f in fields(Run))
@@ -143,18 +152,24 @@ def decode_record(line: str | bytes) -> Record:
     True
 
     Raises:
-        ValueError: The line is torn, not a record, of a newer schema, or not of the run it names.
+        NewerSchemaError: The line was written by a newer version of probstep.
+        ValueError: The line is torn, not a record, or not of the run it names.
     """
     try:
         values = json.loads(line)
-        schema, key = values.pop("schema"), values.pop("run")
+        _check_depth(values)
+        _check_schema(values.pop("schema"))
+        key = values.pop("run")
         run = {name: values.pop(name) for name in _RUN_FIELDS & values.keys()}
         record = _RECORDS.validate_python({**values, "run": run})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        is_of_run = key == record.run.key
+    except NewerSchemaError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"Not a record: {line[:80]!r}") from error
-    if schema > SCHEMA:
-        raise ValueError(f"A record of schema {schema}; this version of probstep reads {SCHEMA}.")
-    if key != record.run.key:
+    except RecursionError as error:
+        raise ValueError("Not a record: it is nested too deeply.") from error
+    if not is_of_run:
         raise ValueError(f"A record of run {record.run.key} says that it is of run {key}.")
     return record
 
@@ -164,12 +179,17 @@ def decode_records(data: bytes) -> tuple[list[Record], int]:
 
     Whatever follows the last whole record is torn or damaged: a line without its end, a line that
     is no record, a record that does not follow from the one before.
+
+    Raises:
+        NewerSchemaError: One of the records was written by a newer version of probstep.
     """
     records: list[Record] = []
     size = 0
     for line in data.splitlines(keepends=True):
         try:
             record = decode_record(line)
+        except NewerSchemaError:
+            raise
         except ValueError:
             break
         if not line.endswith(b"\n") or not _follows(record, records):
@@ -179,19 +199,22 @@ def decode_records(data: bytes) -> tuple[list[Record], int]:
     return records, size
 
 
-def read_records(out: Path | str) -> Iterator[list[Record]]:
+def read_records(out: Path | str, unread: list[Path] | None = None) -> Iterator[list[Record]]:
     """The records of each run in an output directory, in the order of its epochs.
 
     Marks of interruptions and failures that were overcome later are left out, so that a disturbed
-    run reads like an undisturbed one. Safe while the runs are being made.
+    run reads like an undisturbed one. Safe while the runs are being made. Files that cannot be
+    read, or that a newer version wrote, are passed over and added to `unread`.
 
     >>> list(read_records("/nowhere"))
     []
     """
     for path in sorted(Path(out, "records").glob("*.jsonl")):
-        records, _ = decode_records(path.read_bytes())
+        records = _read_file(path)
         if records:
             yield without_overcome(records)
+        elif records is None and unread is not None:
+            unread.append(path)
 
 
 def without_overcome(records: Sequence[Record]) -> list[Record]:
@@ -202,6 +225,41 @@ def without_overcome(records: Sequence[Record]) -> list[Record]:
 def last_epoch(records: Sequence[Record]) -> int:
     """The last epoch whose scores are recorded, -1 if none is."""
     return next((record.epoch for record in reversed(records) if not record.is_mark), -1)
+
+
+def last_sizes(records: Sequence[Record]) -> dict[str, int] | None:
+    """The sizes of the data that the run was made with; None if they are not recorded."""
+    return next((record.sizes for record in reversed(records) if record.sizes), None)
+
+
+def _read_file(path: Path) -> list[Record] | None:
+    """The file's records, none if it is empty; None if there is something else in it."""
+    try:
+        data = path.read_bytes() if path.is_file() else None  # a pipe would wait for ever
+        records = decode_records(data)[0] if data is not None else []
+    except (OSError, NewerSchemaError):
+        return None
+    return records if records or data == b"" else None
+
+
+def _check_schema(schema: Any) -> None:
+    if type(schema) is not int:
+        raise ValueError(f"The schema {schema!r} is not a whole number.")
+    if schema > SCHEMA:
+        raise NewerSchemaError(
+            f"It has a record of schema {schema}, written by a newer version of probstep; this one "
+            f"reads up to {SCHEMA}. Update probstep, or use another directory with --out."
+        )
+
+
+def _check_depth(value: Any, deepest: int = DEEPEST) -> None:
+    """Refuse what only a stranger would nest: walking it could exhaust the stack."""
+    if not isinstance(value, dict | list):
+        return
+    if deepest == 0:
+        raise ValueError(f"It is nested more than {DEEPEST} times.")
+    for item in value.values() if isinstance(value, dict) else value:
+        _check_depth(item, deepest - 1)
 
 
 def _follows(record: Record, before: list[Record]) -> bool:

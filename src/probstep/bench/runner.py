@@ -16,8 +16,8 @@ import torch
 
 from probstep.bench import store
 from probstep.bench.backends import BACKENDS, Event, Workers
-from probstep.bench.imports import Source, add_source
-from probstep.bench.records import Record, Run, Status, last_epoch
+from probstep.bench.imports import Source, add_source, imported_hash
+from probstep.bench.records import Record, Run, Status, last_epoch, last_sizes
 from probstep.bench.store import Claim
 from probstep.bench.training import Epoch, Message, Note, mark, train
 
@@ -52,6 +52,7 @@ class Job:
     setup: Setup
     checkpoint: bytes | None
     recorded: int
+    sizes: dict[str, int] | None = None
 
 
 def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
@@ -62,7 +63,9 @@ def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
 
     Raises:
         OSError: The output directory cannot be written to; the message says what to do.
+        ValueError: There are records that cannot be continued; the message says why.
     """
+    _add_sources(setup)  # here too: what is on record is compared with them
     store.prepare(setup.out)
     desk = _Desk(setup, deque(runs))
     backend = BACKENDS[setup.backend](desk.next_job, work, setup.workers)
@@ -77,14 +80,20 @@ def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
 
 def work(job: Job) -> Iterator[Message]:
     """The worker's part: train, and say what happens. Nothing is written here."""
-    for source in job.setup.sources:
-        add_source(source)
+    _add_sources(job.setup)
     threads = torch.get_num_threads()
     torch.set_num_threads(job.setup.threads)
     try:
-        yield from _apart(train(job.run, job.setup.data_dir, job.checkpoint, job.recorded))
+        yield from _apart(
+            train(job.run, job.setup.data_dir, job.checkpoint, job.recorded, job.sizes)
+        )
     finally:
         torch.set_num_threads(threads)
+
+
+def _add_sources(setup: Setup) -> None:
+    for source in setup.sources:
+        add_source(source)
 
 
 def _apart(messages: Iterator[Message]) -> Iterator[Message]:
@@ -109,6 +118,22 @@ def is_finished(records: Sequence[Record], *, retry: bool = False) -> bool:
     return not (retry and records[-1].status == "failed")
 
 
+def check_imported(records: Sequence[Record]) -> None:
+    """Refuse records that another text of the user's own problem or method has made.
+
+    Raises:
+        ValueError: The hash on record is not that of the present text.
+    """
+    for record in records:
+        now = imported_hash(record.run.problem, record.run.method)
+        if record.imported != now:
+            raise ValueError(
+                f"The records of {record.run} were made with another --import file (hash "
+                f"{record.imported or 'none'}) than the present one (hash {now or 'none'}), so they "
+                "may be out of date. Use another directory with --out, or restore the file."
+            )
+
+
 @dataclass
 class _Desk:
     """Hands out jobs and writes down what comes back; holds the claims of the runs in flight."""
@@ -125,11 +150,21 @@ class _Desk:
             claim = store.claim(self.setup.out, run)
             if claim is None:
                 continue
+            try:
+                check_imported(claim.records)
+            except ValueError:
+                claim.release()  # before it is ours: no mark is to be written
+                raise
             self.claims[run.key] = claim
             if not is_finished(claim.records, retry=self.setup.retry):
-                return Job(run, self.setup, claim.load_checkpoint(), last_epoch(claim.records))
+                return self._make_job(claim)
             self._release(claim)
         return None
+
+    def _make_job(self, claim: Claim) -> Job:
+        records = claim.records
+        checkpoint = claim.load_checkpoint()
+        return Job(claim.run, self.setup, checkpoint, last_epoch(records), last_sizes(records))
 
     def write(self, event: Event[Job, Message]) -> None:
         """Record what a worker says."""

@@ -6,18 +6,27 @@
 
 A run is claimed by a lock on its records file. The kernel drops the lock when the process ends,
 however it ends, so nothing is left to clean up. Whoever holds the claim is the only writer.
+A directory may come from a stranger: no file is written through a symbolic link in it.
 """
 
 import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from probstep.bench.records import Record, Run, decode_records, encode_record, last_epoch
+from probstep.bench.records import (
+    NewerSchemaError,
+    Record,
+    Run,
+    decode_records,
+    encode_record,
+    last_epoch,
+)
 
 REMEDIES = {
     errno.ENOSPC: "The disk is full. Free some space",
@@ -27,7 +36,10 @@ REMEDIES = {
     errno.EACCES: "You may not write there. Choose another directory with --out",
     errno.ENOTDIR: "A file is in the way. Choose another directory with --out",
     errno.EEXIST: "A file is in the way. Choose another directory with --out",
+    errno.ELOOP: "It is a symbolic link. Remove it, or choose another directory with --out",
 }
+
+APPENDING = os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
 def prepare(out: Path) -> None:
@@ -36,8 +48,8 @@ def prepare(out: Path) -> None:
     try:
         for folder in ("records", "checkpoints"):
             (out / folder).mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644))
+        probe.unlink(missing_ok=True)  # another process may have been faster
     except OSError as error:
         raise _explained(error, out) from error
 
@@ -47,10 +59,11 @@ def claim(out: Path, run: Run) -> "Claim | None":
 
     Raises:
         OSError: The output directory cannot be written to; the message says what to do.
+        NewerSchemaError: A newer version of probstep wrote the run's records; they are not touched.
     """
     path = out / "records" / f"{run.key}.jsonl"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(path, os.O_RDWR | APPENDING, 0o644)
     except OSError as error:
         raise _explained(error, path) from error
     try:
@@ -111,10 +124,10 @@ class Claim:
         """Replace the checkpoint: at any moment the old one or the new one is there, whole."""
         fresh = self.checkpoint_path.with_suffix(".new")
         try:
-            with fresh.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            fresh.unlink(missing_ok=True)  # of a process that was killed
+            with _opened(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW) as descriptor:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
             fresh.replace(self.checkpoint_path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -140,13 +153,36 @@ class Claim:
 
 def _whole_records(path: Path, descriptor: int) -> list[Record]:
     """The file's records; what follows the last whole one is moved to a file of its own."""
-    data = path.read_bytes()
-    records, size = decode_records(data)
+    data = _read_all(descriptor)
+    try:
+        records, size = decode_records(data)
+    except NewerSchemaError as error:
+        raise NewerSchemaError(f"Cannot use {path}: {error}") from error
     if size < len(data):
-        with path.with_suffix(".damaged").open("ab") as damaged:
-            damaged.write(data[size:])
+        _set_aside(path.with_suffix(".damaged"), data[size:])
         os.ftruncate(descriptor, size)
     return records
+
+
+def _set_aside(path: Path, data: bytes) -> None:
+    try:
+        with _opened(path, os.O_WRONLY | APPENDING) as descriptor:
+            _write_all(descriptor, data)
+    except OSError as error:
+        raise _explained(error, path) from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from probstep.bench.imports import imported_hash
 from probstep.bench.methods import (
+    METHODS,
     Method,
     effective_rate,
     evaluating,
@@ -29,6 +31,7 @@ from probstep.bench.methods import (
 from probstep.bench.probes import watch_probes
 from probstep.bench.problems import Task, get_problem
 from probstep.bench.provenance import commit, device_name, versions
+from probstep.bench.randomness import load_random, save_random, seed_all
 from probstep.bench.records import Record, Run, Status
 from probstep.optimizer import ProbStep
 
@@ -66,7 +69,11 @@ Message = Tick | Epoch | Note
 
 
 def train(
-    run: Run, data_dir: Path | None = None, checkpoint: bytes | None = None, recorded: int = -1
+    run: Run,
+    data_dir: Path | None = None,
+    checkpoint: bytes | None = None,
+    recorded: int = -1,
+    sizes: Mapping[str, int] | None = None,
 ) -> Iterator[Message]:
     """Train a run to its end; whatever goes wrong on the way ends up in its last record.
 
@@ -75,10 +82,12 @@ def train(
         data_dir: Where the problem's data is.
         checkpoint: The run's state after some epoch; one that cannot be used is ignored.
         recorded: The last epoch on record: a checkpoint of a later one would leave a gap.
+        sizes: The sizes of the data on record: with other data it would be another run.
     """
     epoch = recorded + 1
     try:
         training = Training.from_seed(run, data_dir)
+        training.check_sizes(sizes)
         if checkpoint is not None and (trouble := training.restore(checkpoint, recorded)):
             yield Note(f"starts anew, its checkpoint is of no use: {trouble}")
             training = Training.from_seed(run, data_dir)
@@ -94,7 +103,7 @@ def train(
 
 def mark(run: Run, epoch: int, status: Status, reason: str | None = None) -> Record:
     """A record without scores, which says that an epoch was not finished and why."""
-    return Record(run=run, epoch=epoch, status=status, reason=reason, **_origin(), time=_clock())
+    return Record(run=run, epoch=epoch, status=status, reason=reason, **_origin(run), time=_clock())
 
 
 @dataclass
@@ -117,6 +126,7 @@ class Training:
     def from_seed(cls, run: Run, data_dir: Path | None = None) -> Self:
         """The run before its first step."""
         method = get_method(run.method)
+        seed_all(run.seed)
         task = get_problem(run.problem).ready(
             seed=run.seed,
             data_dir=data_dir,
@@ -126,6 +136,25 @@ class Training:
         )
         optimizer = prepare(method, task, run.rate, run.settings, run.epochs)
         return cls(run, method, task, optimizer)
+
+    @property
+    def sizes(self) -> dict[str, int] | None:
+        """How many samples each split holds; a user's own task need not tell."""
+        sizes = getattr(self.task, "sizes", None)
+        return None if sizes is None else dict(sizes)
+
+    def check_sizes(self, recorded: Mapping[str, int] | None) -> None:
+        """Refuse to continue with other data than on record.
+
+        Raises:
+            ValueError: The sizes differ.
+        """
+        if recorded and self.sizes and recorded != self.sizes:
+            raise ValueError(
+                f"The run was begun with {_spell_sizes(recorded)} samples, now there are "
+                f"{_spell_sizes(self.sizes)}. Restore the data and use --retry, or use another "
+                "directory with --out."
+            )
 
     def advance(self) -> Iterator[Tick]:
         """Train for one epoch, or until the loss is not finite any more."""
@@ -180,8 +209,7 @@ class Training:
             "model": self.task.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "task": self.task.state_dict(),
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all(),
+            "random": save_random(),
         }
         file = io.BytesIO()
         torch.save(state, file)
@@ -194,19 +222,26 @@ class Training:
         """
         try:
             state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
-            if state["run"] != self.run.key or state["counters"]["epoch"] > recorded:
+            if state["run"] != self.run.key or not self._is_in(state["counters"], recorded):
                 return "it does not fit the records"
             self._load(state)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return None
 
+    def _is_in(self, counters: Mapping[str, Any], recorded: int) -> bool:
+        """Whether the counters are of an epoch on record, after which there is more to train."""
+        counts = [counters[name] for name in COUNTERS if name != "seconds"]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            return False
+        seconds, epoch = counters["seconds"], counters["epoch"]
+        return isinstance(seconds, float) and 0 <= epoch <= min(recorded, self.run.epochs - 1)
+
     def _load(self, state: Mapping[str, Any]) -> None:
         self.task.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.task.load_state_dict(state["task"])
-        torch.set_rng_state(state["random"])
-        torch.cuda.set_rng_state_all(state["random_cuda"])
+        load_random(state["random"])
         for name in COUNTERS:
             setattr(self, name, state["counters"][name])
 
@@ -224,10 +259,11 @@ class Training:
             forward_passes=self.forward_passes,
             probe=self.probe,
             metrics=self.optimizer.metrics() if isinstance(self.optimizer, ProbStep) else None,
+            sizes=self.sizes,
             device=device_name(self.task.model),
             time={"training_seconds": self.seconds, **seconds, **_clock()},
             **scores,
-            **_origin(),
+            **_origin(self.run),
         )
 
     @contextmanager
@@ -253,8 +289,18 @@ def evaluate(method: Method, optimizer: Optimizer, task: Task) -> dict[str, floa
     return scores
 
 
-def _origin() -> dict[str, Any]:
-    return {"threads": torch.get_num_threads(), "versions": versions(), "commit": commit()}
+def _origin(run: Run) -> dict[str, Any]:
+    method = METHODS.get(run.method)  # a failed run may name one that there is not
+    return {
+        "imported": imported_hash(run.problem, run.method),
+        "threads": torch.get_num_threads(),
+        "versions": versions(method.package if method else None),
+        "commit": commit(),
+    }
+
+
+def _spell_sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{size} {split}" for split, size in sizes.items())
 
 
 def _clock() -> dict[str, str]:
