@@ -1,4 +1,6 @@
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -58,8 +60,23 @@ def test_an_override_changes_what_it_matches_and_nothing_else():
 def test_further_products_inherit_what_they_do_not_say():
     text = SMALL + '[[runs]]\nmethods = ["adam"]\n[[runs]]\nproblems = ["digits_conv"]\nseeds = [3]'
     found = runs(text)
-    assert len(found) == 2 * 3 * 2 + 2 * 3
+    assert len(found) == 2 * 2 * 3 * 2 + 2 * 3  # those of adam alone are at the top already
     assert {r.seed for r in found if r.problem == "digits_conv"} == {3}
+
+
+def test_the_top_level_without_methods_is_only_inherited_from():
+    found = runs('problems = ["digits_mlp"]\nseeds = [5]\n[[runs]]\nmethods = ["sgd"]')
+    assert [(r.problem, r.method, r.seed) for r in found] == [("digits_mlp", "sgd", 5)]
+
+
+def test_the_plan_of_the_documents_has_the_runs_that_they_say():
+    text = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
+    found = runs(text.split("```toml\n")[1].split("```")[0])
+    assert Counter(run.method for run in found) == {
+        "adam": 24,
+        "probstep_adam": 24,
+        "momentum": 48,
+    }
 
 
 def test_settings_are_set_and_varied():
@@ -121,12 +138,23 @@ def test_a_missing_file_is_told(tmp_path):
 
 
 def test_the_plans_of_the_package_are_those_that_were_promised():
-    promised = {"demo", "smoke", "rosenbrock", "heatmap", "robust", "peers", "paper-small", "paper"}
-    assert promised == list_plans().keys()
+    assert list_plans().keys() == RUNS.keys()
+
+
+RUNS = {
+    "demo": 24,
+    "heatmap": 432,
+    "paper-small": 240,
+    "paper": 1332,
+    "peers": 252,
+    "robust": 1728,
+    "rosenbrock": 12,
+    "smoke": 16,
+}
 
 
 @pytest.mark.parametrize("name", list_plans())
 def test_every_plan_of_the_package_is_valid(name):
     found = list_runs(read_plan(name))
-    assert found
+    assert len(found) == RUNS[name]
     assert all(json.dumps(run.settings) for run in found)

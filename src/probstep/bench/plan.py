@@ -13,7 +13,7 @@
     methods = ["sgd"]
     vary = { momentum = [0.0, 0.9] }    # settings to combine, as `settings` are to set
 
-Without `[[runs]]` the top level is the one product.
+The top level is a product too, where it has both `problems` and `methods`: the first of all.
 """
 
 import itertools
@@ -159,8 +159,7 @@ def list_runs(plan: Plan) -> list[Run]:
     Raises:
         ValueError: There are none.
     """
-    products = plan.runs or [plan]
-    runs = itertools.chain.from_iterable(_product(plan, product) for product in products)
+    runs = itertools.chain.from_iterable(_product(plan, product) for product in (plan, *plan.runs))
     found = {run.key: run for run in runs}
     if not found:
         raise ValueError("The plan has no runs: it needs `problems` and `methods`.")
