@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from probstep.bench import store
 from probstep.bench.backends import BACKENDS, Event
 from probstep.bench.cli import Backend, app
+from probstep.bench.commands import forecast_plan
 from probstep.bench.plan import list_runs, parse_plan
 from probstep.bench.progress import Bars, Tally
 from probstep.bench.records import Record
@@ -72,6 +73,20 @@ def test_a_dry_run_counts_and_measures_and_writes_nothing(plan, tmp_path):
     run(plan, tmp_path / "out")
     [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))
     assert (forecast["recorded"], forecast["to_do"], forecast["seconds"]) == (4, 0, 0.0)
+
+
+def test_a_dry_run_says_what_it_cannot_measure_and_why(plan, tmp_path):
+    plan.write_text('problems = ["tiny", "tiny_unready"]\nmethods = ["sgd"]')
+    [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))
+    assert forecast["not_measured"] == 1
+    assert forecast["reasons"] == ["FileNotFoundError: tiny.gz is not here. Put it there."]
+    runs = [make_run("tiny"), make_run("tiny_unready")]
+    screen = Console(file=io.StringIO(), force_terminal=True, width=200, color_system=None)
+    forecast_plan(runs, Setup(out=tmp_path / "out"), screen)
+    assert "plus 1 runs that could not be measured." in screen.file.getvalue()
+    assert "tiny.gz is not here" in screen.file.getvalue()
+    forecast_plan(runs[1:], Setup(out=tmp_path / "out"), screen)
+    assert "how long they take could not be measured" in screen.file.getvalue()
 
 
 def test_a_mistake_in_a_plan_is_told_without_a_traceback(plan, tmp_path):
