@@ -1,5 +1,6 @@
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,41 @@ MISTAKES = {
     "epochs = 0": ["line 1", "epochs", "greater than 0", "not 0"],
     "seeds = 3": ["line 1", "seeds", "valid list"],
     'evaluation = "papr"': ["line 1", "'clean' or 'paper'", "'papr'"],
+    'epochs = "3"': ["line 1", "epochs", "valid integer", "'3'"],
+    "seeds = [true]": ["line 1", "seeds[0]", "valid integer", "True"],
+    "batch_size = 8.0": ["line 1", "batch_size", "valid integer"],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\nsettings = {momentun = 0.9}': [
+        "line 3",
+        "unknown setting of sgd 'momentun'",
+        "Did you mean 'momentum'",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd", "adam"]\n[vary]\nmomentum = [0.9]': [
+        "line 4",
+        "unknown setting of adam 'momentum'",
+        "Allowed: amsgrad, betas",
+    ],
+    'problems=["digits_mlp"]\nmethods=["probstep_sgd"]\nsettings = {upp = 2.0}': [
+        "line 3",
+        "unknown setting of probstep_sgd 'upp'",
+        "Did you mean 'up'",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\nsettings = {momentum = -1.0}': [
+        "line 3",
+        "sgd refuses its settings {'momentum': -1.0}",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\nsettings = {schedule = "cosin"}': [
+        "line 3",
+        "unknown schedule 'cosin'. Did you mean 'cosine'",
+    ],
+    'problems=["digits_mlp"]\nmethods=["vsgd"]\nsettings = {schedule = "cosine"}': [
+        "line 3",
+        "takes no schedule",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\n[[override]]\nproblem = "digits_logreg"': [
+        "line 3",
+        "this override matches no run",
+        "Did you mean 'digits_mlp'",
+    ],
     "seeds = [0\nepochs = 1": ["not TOML", "line 2"],
     'import = "evil.py"': ["line 1", "unknown key 'import'"],
     'seeds = [0]\n[[override]]\nmethod = "sgd"\n[override.vary]\nmomentum = 0.9': [
@@ -115,6 +151,14 @@ def test_a_mistake_is_told_with_its_line_and_what_is_allowed(text):
         parse_plan(text, "my.toml")
     for words in ["my.toml", *MISTAKES[text]]:
         assert words in str(caught.value)
+
+
+def test_the_settings_of_a_peer_that_is_not_installed_are_passed_over(monkeypatch):
+    def build(*_, **__):
+        raise ImportError("not here")
+
+    monkeypatch.setitem(METHODS, "dog", replace(METHODS["dog"], build=build))
+    assert runs('problems = ["digits_mlp"]\nmethods = ["dog"]\nsettings = {any = 1}')
 
 
 def test_several_mistakes_are_told_at_once():
