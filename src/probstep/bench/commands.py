@@ -1,6 +1,5 @@
 """What the command line does, once it is parsed: one function per command, a console to talk to."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -26,7 +25,7 @@ from probstep.bench.methods import METHODS
 from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plan import list_plans
 from probstep.bench.problems import PROBLEMS
-from probstep.bench.progress import Tally, displaying
+from probstep.bench.progress import Tally, displaying, print_json
 from probstep.bench.records import Record, Run, last_epoch, read_records
 from probstep.bench.runner import Setup, execute, is_finished
 
@@ -63,7 +62,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
         for reason in _reasons(costs):
             console.print(escape(f"Not measured: {reason}"))
     else:
-        _print_json(console, {"event": "forecast", **facts, "reasons": _reasons(costs)})
+        print_json(console, {"event": "forecast", **facts, "reasons": _reasons(costs)})
     return 0
 
 
@@ -74,7 +73,7 @@ def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
         for row in rows:
-            _print_json(console, row)
+            print_json(console, row)
     else:
         console.print(draw_table(rows))
     return 0
@@ -183,19 +182,24 @@ def _conclude(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     counts = Counter(end.status if end.is_final else "unfinished" for end in ends)
     counts["unfinished"] += len(runs) - len(ends)
     counts = +counts
-    if not console.is_terminal:
-        _print_json(console, {"event": "end", "out": str(setup.out), "runs": len(runs), **counts})
-    else:
+    reasons = Counter(end.reason for end in ends if end.status == "failed" and end.reason)
+    advice = [text for status, text in ADVICE.items() if counts[status]]
+    if console.is_terminal:
         said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         console.print(f"{len(runs)} runs: {said}. See: probstep show {escape(str(setup.out))}")
-        for status, advice in ADVICE.items():
-            if counts[status]:
-                console.print(advice)
+        for reason, count in reasons.most_common():
+            console.print(escape(f"{count} failed: {reason}"))
+        for text in advice:
+            console.print(text)
+    else:
+        facts = {"event": "end", "out": str(setup.out), "runs": len(runs), **counts}
+        why = {"reasons": dict(reasons.most_common())} if reasons else {}
+        print_json(console, {**facts, **why, **({"advice": " ".join(advice)} if advice else {})})
     return 1 if counts["failed"] else 0
 
 
 ADVICE = {
-    "failed": "What failed says why in its record; --retry makes failed runs again.",
+    "failed": "Failed runs are not made again, unless the same command has --retry.",
     "unfinished": "The unfinished runs are in the hands of another process.",
 }
 
@@ -217,7 +221,3 @@ def _spell_forecast(facts: Mapping[str, float]) -> str:
         return f"{counts}: how long they take could not be measured."
     time = f"{counts}: about {spell_seconds(facts['seconds'])} with --jobs {facts['workers']}"
     return f"{time}, plus {unknown} runs that could not be measured." if unknown else f"{time}."
-
-
-def _print_json(console: Console, values: Mapping[str, object]) -> None:
-    print(json.dumps(values), file=console.file, flush=True)
