@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from probstep.bench import store
 from probstep.bench.backends import BACKENDS, Event
 from probstep.bench.cli import Backend, app
+from probstep.bench.commands import forecast_plan
 from probstep.bench.plan import list_runs, parse_plan
 from probstep.bench.progress import Bars, Tally
 from probstep.bench.records import Record
@@ -61,7 +62,21 @@ def test_failed_runs_are_told_by_the_exit_code(plan, tmp_path):
     plan.write_text('problems = ["tiny", "tiny_unready"]\nmethods = ["sgd"]')
     result = run(plan, tmp_path / "out")
     assert result.exit_code == 1
-    assert answers(result)[-1]["failed"] == 1
+    end = answers(result)[-1]
+    assert end["failed"] == 1
+    assert end["reasons"] == {"FileNotFoundError: tiny.gz is not here. Put it there.": 1}
+    assert "--retry" in end["advice"]
+
+
+def test_runs_go_on_when_nobody_listens_any_more(plan, tmp_path):
+    words = ["run", plan, "--import", TINY, "--out", tmp_path / "out"]
+    command = [sys.executable, "-m", "probstep.bench", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(timeout=60) == 0, errors
+    assert errors == b""
+    assert [records[-1].status for records in timeless(tmp_path / "out").values()] == ["done"] * 4
 
 
 def test_a_dry_run_counts_and_measures_and_writes_nothing(plan, tmp_path):
@@ -72,6 +87,20 @@ def test_a_dry_run_counts_and_measures_and_writes_nothing(plan, tmp_path):
     run(plan, tmp_path / "out")
     [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))
     assert (forecast["recorded"], forecast["to_do"], forecast["seconds"]) == (4, 0, 0.0)
+
+
+def test_a_dry_run_says_what_it_cannot_measure_and_why(plan, tmp_path):
+    plan.write_text('problems = ["tiny", "tiny_unready"]\nmethods = ["sgd"]')
+    [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))
+    assert forecast["not_measured"] == 1
+    assert forecast["reasons"] == ["FileNotFoundError: tiny.gz is not here. Put it there."]
+    runs = [make_run("tiny"), make_run("tiny_unready")]
+    screen = Console(file=io.StringIO(), force_terminal=True, width=200, color_system=None)
+    forecast_plan(runs, Setup(out=tmp_path / "out"), screen)
+    assert "plus 1 runs that could not be measured." in screen.file.getvalue()
+    assert "tiny.gz is not here" in screen.file.getvalue()
+    forecast_plan(runs[1:], Setup(out=tmp_path / "out"), screen)
+    assert "how long they take could not be measured" in screen.file.getvalue()
 
 
 def test_a_mistake_in_a_plan_is_told_without_a_traceback(plan, tmp_path):
@@ -128,6 +157,28 @@ def test_show_counts_what_it_cannot_read(plan, tmp_path):
     assert first.read_text() == '{"schema":2}\n'
 
 
+def test_show_tells_rows_apart(tmp_path):
+    runs = [make_run(), make_run(subset=9), make_run(subset=9, evaluation="paper")]
+    store.prepare(tmp_path)
+    for one in runs:
+        with store.claim(tmp_path, one) as claim:
+            claim.append(Record(run=one, epoch=0, status="running"))
+    table = probstep("show", tmp_path).stdout
+    assert "subset" in table
+    assert "evaluation" in table
+    assert "batch size" not in table
+    lines = probstep("show", tmp_path, "--json").stdout.splitlines()
+    shown = [(row["subset"], row["evaluation"]) for row in map(json.loads, lines)]
+    assert shown == [(None, "clean"), (9, "clean"), (9, "paper")]
+
+
+def test_an_error_of_the_system_names_its_file(tmp_path):
+    (tmp_path / "plan.toml").mkdir()
+    result = probstep("run", tmp_path / "plan.toml", "--dry-run")
+    assert result.exit_code == 1
+    assert "plan.toml" in result.stderr
+
+
 def test_show_says_where_there_is_nothing(tmp_path):
     result = probstep("show", tmp_path)
     assert result.exit_code == 1
@@ -150,6 +201,10 @@ def test_list_has_what_is_imported():
     [
         ("x = 1", "has no table PROBLEMS and no table METHODS"),
         ("PROBLEMS = {'digits_mlp': None}", "'digits_mlp' is taken"),
+        ("x = 1\nPROBLEMS = {", "mine.py, line 2: SyntaxError"),
+        ("x = 1\ny = x / 0", "mine.py, line 2: ZeroDivisionError"),
+        ("PROBLEMS = [1]", "PROBLEMS must map names to rows, and is a list"),
+        ("METHODS = {'mine': None}", "the row 'mine' of METHODS must have that `name`, not None"),
     ],
 )
 def test_an_import_that_makes_no_sense_is_told(tmp_path, text, words):
@@ -157,6 +212,7 @@ def test_an_import_that_makes_no_sense_is_told(tmp_path, text, words):
     result = probstep("list", "problems", "--import", tmp_path / "mine.py")
     assert result.exit_code == 1
     assert words in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_help_explains_every_option():

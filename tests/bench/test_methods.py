@@ -305,8 +305,11 @@ def test_a_step_evaluates_the_batch_without_a_trace(method: Method) -> None:
         assert torch.equal(own, other)
 
 
+SHIPPED = dict(METHODS)  # at collection: other tests add rows of their own
+
+
 def test_every_row_is_complete() -> None:
-    for name, row in METHODS.items():
+    for name, row in SHIPPED.items():
         assert row.name == name
         assert row.source
         assert row.rate is None or row.rate in RATES

@@ -1,4 +1,7 @@
 import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -58,8 +61,23 @@ def test_an_override_changes_what_it_matches_and_nothing_else():
 def test_further_products_inherit_what_they_do_not_say():
     text = SMALL + '[[runs]]\nmethods = ["adam"]\n[[runs]]\nproblems = ["digits_conv"]\nseeds = [3]'
     found = runs(text)
-    assert len(found) == 2 * 3 * 2 + 2 * 3
+    assert len(found) == 2 * 2 * 3 * 2 + 2 * 3  # those of adam alone are at the top already
     assert {r.seed for r in found if r.problem == "digits_conv"} == {3}
+
+
+def test_the_top_level_without_methods_is_only_inherited_from():
+    found = runs('problems = ["digits_mlp"]\nseeds = [5]\n[[runs]]\nmethods = ["sgd"]')
+    assert [(r.problem, r.method, r.seed) for r in found] == [("digits_mlp", "sgd", 5)]
+
+
+def test_the_plan_of_the_documents_has_the_runs_that_they_say():
+    text = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
+    found = runs(text.split("```toml\n")[1].split("```")[0])
+    assert Counter(run.method for run in found) == {
+        "adam": 24,
+        "probstep_adam": 24,
+        "momentum": 48,
+    }
 
 
 def test_settings_are_set_and_varied():
@@ -83,6 +101,41 @@ MISTAKES = {
     "epochs = 0": ["line 1", "epochs", "greater than 0", "not 0"],
     "seeds = 3": ["line 1", "seeds", "valid list"],
     'evaluation = "papr"': ["line 1", "'clean' or 'paper'", "'papr'"],
+    'epochs = "3"': ["line 1", "epochs", "valid integer", "'3'"],
+    "seeds = [true]": ["line 1", "seeds[0]", "valid integer", "True"],
+    "batch_size = 8.0": ["line 1", "batch_size", "valid integer"],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\nsettings = {momentun = 0.9}': [
+        "line 3",
+        "unknown setting of sgd 'momentun'",
+        "Did you mean 'momentum'",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd", "adam"]\n[vary]\nmomentum = [0.9]': [
+        "line 4",
+        "unknown setting of adam 'momentum'",
+        "Allowed: amsgrad, betas",
+    ],
+    'problems=["digits_mlp"]\nmethods=["probstep_sgd"]\nsettings = {upp = 2.0}': [
+        "line 3",
+        "unknown setting of probstep_sgd 'upp'",
+        "Did you mean 'up'",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\nsettings = {momentum = -1.0}': [
+        "line 3",
+        "sgd refuses its settings {'momentum': -1.0}",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\nsettings = {schedule = "cosin"}': [
+        "line 3",
+        "unknown schedule 'cosin'. Did you mean 'cosine'",
+    ],
+    'problems=["digits_mlp"]\nmethods=["vsgd"]\nsettings = {schedule = "cosine"}': [
+        "line 3",
+        "takes no schedule",
+    ],
+    'problems=["digits_mlp"]\nmethods=["sgd"]\n[[override]]\nproblem = "digits_logreg"': [
+        "line 3",
+        "this override matches no run",
+        "Did you mean 'digits_mlp'",
+    ],
     "seeds = [0\nepochs = 1": ["not TOML", "line 2"],
     'import = "evil.py"': ["line 1", "unknown key 'import'"],
     'seeds = [0]\n[[override]]\nmethod = "sgd"\n[override.vary]\nmomentum = 0.9': [
@@ -98,6 +151,14 @@ def test_a_mistake_is_told_with_its_line_and_what_is_allowed(text):
         parse_plan(text, "my.toml")
     for words in ["my.toml", *MISTAKES[text]]:
         assert words in str(caught.value)
+
+
+def test_the_settings_of_a_peer_that_is_not_installed_are_passed_over(monkeypatch):
+    def build(*_, **__):
+        raise ImportError("not here")
+
+    monkeypatch.setitem(METHODS, "dog", replace(METHODS["dog"], build=build))
+    assert runs('problems = ["digits_mlp"]\nmethods = ["dog"]\nsettings = {any = 1}')
 
 
 def test_several_mistakes_are_told_at_once():
@@ -121,12 +182,23 @@ def test_a_missing_file_is_told(tmp_path):
 
 
 def test_the_plans_of_the_package_are_those_that_were_promised():
-    promised = {"demo", "smoke", "rosenbrock", "heatmap", "robust", "peers", "paper-small", "paper"}
-    assert promised == list_plans().keys()
+    assert list_plans().keys() == RUNS.keys()
+
+
+RUNS = {
+    "demo": 24,
+    "heatmap": 432,
+    "paper-small": 240,
+    "paper": 1332,
+    "peers": 252,
+    "robust": 1728,
+    "rosenbrock": 12,
+    "smoke": 16,
+}
 
 
 @pytest.mark.parametrize("name", list_plans())
 def test_every_plan_of_the_package_is_valid(name):
     found = list_runs(read_plan(name))
-    assert found
+    assert len(found) == RUNS[name]
     assert all(json.dumps(run.settings) for run in found)

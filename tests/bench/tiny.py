@@ -25,6 +25,7 @@ class TinyTask:
         self.model = nn.Sequential(nn.Dropout(0.3), nn.Linear(2, 1))
         self.batch_size = batch_size or problem.batch_size
         self.steps_per_epoch = 32 // self.batch_size
+        self.sizes = {"train": 32, "valid": 32, "test": 32}
         self.epoch = 0
         self.sizes = {"train": 32, "valid": 32, "test": 32}
         self._problem = problem

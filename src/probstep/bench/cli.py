@@ -194,13 +194,19 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", escape(text))
+        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", escape(_tell(error)))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         text = "Interrupted. What was recorded is kept; the same command continues."
         Console(stderr=True).print(text)
         raise typer.Exit(130) from None
+
+
+def _tell(error: Exception) -> str:
+    """What the error says, and of which file."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 @contextmanager

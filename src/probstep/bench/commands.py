@@ -1,8 +1,7 @@
 """What the command line does, once it is parsed: one function per command, a console to talk to."""
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +12,12 @@ from rich.table import Table
 
 from probstep.bench import store
 from probstep.bench.estimate import (
-    Seconds,
+    Cost,
+    Costs,
     estimate,
     long_first,
     measure_epoch,
+    same_method,
     same_problem,
     total_time,
 )
@@ -24,7 +25,7 @@ from probstep.bench.methods import METHODS
 from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plan import list_plans
 from probstep.bench.problems import PROBLEMS
-from probstep.bench.progress import Tally, displaying
+from probstep.bench.progress import Tally, displaying, print_json
 from probstep.bench.records import Record, Run, last_epoch, read_records
 from probstep.bench.runner import Setup, check_imported, execute, is_finished
 
@@ -36,8 +37,8 @@ def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     recorded = _recorded(setup.out)
     missing = _missing(runs, recorded, setup)
     store.prepare(setup.out)
-    missing, seconds = _in_order(missing, setup)
-    with displaying(console, _tally(runs, recorded, seconds, setup)) as display:
+    missing, costs = _in_order(missing, setup)
+    with displaying(console, _tally(runs, recorded, costs, setup)) as display:
         for event in execute(missing, setup):
             display.update(event)
     return _conclude(runs, setup, console)
@@ -46,22 +47,22 @@ def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     """Say how many runs there are, how many are missing, and how long these will take."""
     missing = _missing(runs, _recorded(setup.out), setup)
-    torch.set_num_threads(setup.threads)
-    with console.status("Measuring a few steps of each method on each problem"):
-        seconds = estimate(missing, partial(measure_epoch, data_dir=setup.data_dir))
-    known = [value for value in seconds.values() if value is not None]
+    costs = _measure(missing, setup)
+    known = [cost.seconds for cost in costs.values() if cost.seconds is not None]
     facts = {
         "runs": len(runs),
         "recorded": len(runs) - len(missing),
         "to_do": len(missing),
-        "not_measured": len(seconds) - len(known),
+        "not_measured": len(costs) - len(known),
         "workers": setup.workers.count,
         "seconds": round(total_time(known, setup.workers.count), 1),
     }
     if console.is_terminal:
-        console.print(_time_table(missing, seconds), _spell_forecast(facts))
+        console.print(_time_table(missing, costs), _spell_forecast(facts))
+        for reason in _reasons(costs):
+            console.print(escape(f"Not measured: {reason}"))
     else:
-        _print_json(console, {"event": "forecast", **facts})
+        print_json(console, {"event": "forecast", **facts, "reasons": _reasons(costs)})
     return 0
 
 
@@ -73,7 +74,7 @@ def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
         for row in rows:
-            _print_json(console, row)
+            print_json(console, row)
     else:
         console.print(draw_table(rows))
     if unread:
@@ -140,18 +141,36 @@ def _missing(runs: Sequence[Run], recorded: Recorded, setup: Setup) -> list[Run]
     return [r for r in runs if not is_finished(recorded.get(r.key, ()), retry=setup.retry)]
 
 
-def _in_order(runs: Sequence[Run], setup: Setup) -> tuple[list[Run], Seconds]:
+def _in_order(runs: Sequence[Run], setup: Setup) -> tuple[list[Run], Costs]:
     """The runs in the order in which they are made, and what is known of their time."""
-    seconds: Seconds = {run.key: float(run.epochs) for run in runs}
+    costs = {run.key: Cost(float(run.epochs)) for run in runs}
     if setup.backend == "serial":
-        return list(runs), seconds
+        return list(runs), costs
     if len({same_problem(run) for run in runs}) > 1:
-        torch.set_num_threads(setup.threads)
-        seconds = estimate(runs, partial(measure_epoch, data_dir=setup.data_dir), same_problem)
-    return long_first(runs, seconds), seconds
+        costs = _measure(runs, setup, same_problem)
+    return long_first(runs, costs), costs
 
 
-def _tally(runs: Sequence[Run], recorded: Recorded, seconds: Seconds, setup: Setup) -> Tally:
+def _measure(
+    runs: Sequence[Run], setup: Setup, kind: Callable[[Run], Hashable] = same_method
+) -> Costs:
+    """What the runs will take; on a terminal, what is being measured is shown meanwhile."""
+    torch.set_num_threads(setup.threads)
+    with Console(stderr=True).status("Measuring a few steps") as status:
+        return estimate(
+            runs,
+            partial(measure_epoch, data_dir=setup.data_dir),
+            kind,
+            lambda text: status.update(escape(f"Measuring a few steps, {text}")),
+        )
+
+
+def _reasons(costs: Costs) -> list[str]:
+    return list(dict.fromkeys(cost.reason for cost in costs.values() if cost.reason is not None))
+
+
+def _tally(runs: Sequence[Run], recorded: Recorded, costs: Costs, setup: Setup) -> Tally:
+    seconds = {key: cost.seconds for key, cost in costs.items()}
     weights = {r.key: (seconds.get(r.key) or r.epochs) / r.epochs for r in runs}
     tally = Tally(weights, {run.key: run.epochs for run in runs})
     for run in runs:
@@ -168,27 +187,32 @@ def _conclude(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     counts = Counter(end.status if end.is_final else "unfinished" for end in ends)
     counts["unfinished"] += len(runs) - len(ends)
     counts = +counts
-    if not console.is_terminal:
-        _print_json(console, {"event": "end", "out": str(setup.out), "runs": len(runs), **counts})
-    else:
+    reasons = Counter(end.reason for end in ends if end.status == "failed" and end.reason)
+    advice = [text for status, text in ADVICE.items() if counts[status]]
+    if console.is_terminal:
         said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         console.print(f"{len(runs)} runs: {said}. See: probstep show {escape(str(setup.out))}")
-        for status, advice in ADVICE.items():
-            if counts[status]:
-                console.print(advice)
+        for reason, count in reasons.most_common():
+            console.print(escape(f"{count} failed: {reason}"))
+        for text in advice:
+            console.print(text)
+    else:
+        facts = {"event": "end", "out": str(setup.out), "runs": len(runs), **counts}
+        why = {"reasons": dict(reasons.most_common())} if reasons else {}
+        print_json(console, {**facts, **why, **({"advice": " ".join(advice)} if advice else {})})
     return 1 if counts["failed"] else 0
 
 
 ADVICE = {
-    "failed": "What failed says why in its record; --retry makes failed runs again.",
+    "failed": "Failed runs are not made again, unless the same command has --retry.",
     "unfinished": "The unfinished runs are in the hands of another process.",
 }
 
 
-def _time_table(runs: Sequence[Run], seconds: Seconds) -> Table:
+def _time_table(runs: Sequence[Run], costs: Costs) -> Table:
     table = Table("problem", "method", "runs", "time on one worker")
     for problem, method in dict.fromkeys((run.problem, run.method) for run in runs):
-        values = [seconds[r.key] for r in runs if (r.problem, r.method) == (problem, method)]
+        values = [costs[r.key].seconds for r in runs if (r.problem, r.method) == (problem, method)]
         known = [value for value in values if value is not None]
         time = spell_seconds(sum(known)) if known else "could not be measured"
         table.add_row(escape(problem), escape(method), str(len(values)), time)
@@ -196,16 +220,15 @@ def _time_table(runs: Sequence[Run], seconds: Seconds) -> Table:
 
 
 def _spell_forecast(facts: Mapping[str, float]) -> str:
-    time = spell_seconds(facts["seconds"])
     counts = f"{facts['runs']} runs, {facts['recorded']} recorded, {facts['to_do']} to do"
-    return f"{counts}: about {time} with --jobs {facts['workers']}."
+    unknown = facts["not_measured"]
+    if unknown and unknown == facts["to_do"]:
+        return f"{counts}: how long they take could not be measured."
+    time = f"{counts}: about {spell_seconds(facts['seconds'])} with --jobs {facts['workers']}"
+    return f"{time}, plus {unknown} runs that could not be measured." if unknown else f"{time}."
 
 
 def _spell_unread(paths: Sequence[Path]) -> str:
     runs = "1 run" if len(paths) == 1 else f"{len(paths)} runs"
     reason = "damaged, or written by a newer version of probstep"
     return f"{runs} could not be read ({reason}), such as {escape(str(paths[0]))}."
-
-
-def _print_json(console: Console, values: Mapping[str, object]) -> None:
-    print(json.dumps(values), file=console.file, flush=True)

@@ -7,6 +7,7 @@ name such a file: they are data. Records have a hash of its text, to tell result
 
 import hashlib
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,8 @@ def add_source(source: Source) -> None:
     """Execute the file, once in this process, and add its tables to those of the bench.
 
     Raises:
-        ValueError: It has neither table, or a name that the bench has already.
+        ValueError: It cannot be executed, has neither table, something else in the place of one,
+            or a name that the bench has already.
     """
     name = f"probstep_import_{source.hash}"
     if name in sys.modules:
@@ -63,7 +65,9 @@ def add_source(source: Source) -> None:
     if not found:
         raise ValueError(f"{source.path} has no table PROBLEMS and no table METHODS.")
     for table, rows in found.items():
-        _add_rows(tables[table], rows, source.path)
+        _check_rows(table, rows, tables[table], source.path)
+    for table, rows in found.items():
+        tables[table].update(rows)
         _HASHES.update({(table, row): source.hash for row in rows})
 
 
@@ -86,14 +90,31 @@ def _execute(name: str, source: Source) -> ModuleType:
     sys.modules[name] = module
     try:
         exec(compile(source.text, source.path, "exec"), vars(module))
-    except BaseException:
+    except Exception as error:
         del sys.modules[name]
-        raise
+        raise ValueError(f"Cannot import {source.path}{_line(error, source.path)}") from error
     return module
 
 
-def _add_rows(table: dict[str, Any], rows: Mapping[str, Any], path: str) -> None:
-    known = sorted(rows.keys() & table.keys())
-    if known:
-        raise ValueError(f"{path}: the name {known[0]!r} is taken. Choose another one.")
-    table.update(rows)
+def _line(error: Exception, path: str) -> str:
+    """The last line of the file that an error has passed, and what it says."""
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return f", line {error.lineno}: SyntaxError: {error.msg}."
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    where = f", line {frames[-1].lineno}" if frames else ""
+    return f"{where}: {type(error).__name__}: {error}"
+
+
+def _check_rows(table: str, rows: object, known: Mapping[str, Any], path: str) -> None:
+    if not isinstance(rows, Mapping):
+        kind = type(rows).__name__
+        raise ValueError(f"{path}: {table} must map names to rows, and is a {kind}.")
+    taken = sorted(rows.keys() & known.keys())
+    if taken:
+        raise ValueError(f"{path}: the name {taken[0]!r} is taken. Choose another one.")
+    for key, row in rows.items():
+        if getattr(row, "name", None) != key:
+            said = repr(getattr(row, "name", None))
+            raise ValueError(
+                f"{path}: the row {key!r} of {table} must have that `name`, not {said}."
+            )

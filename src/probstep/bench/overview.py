@@ -12,6 +12,7 @@ from rich.table import Table
 
 from probstep.bench.records import Record, Run
 
+BUDGET = ("batch_size", "subset", "evaluation")  # shown where rows differ in them
 SCORES = ("train_loss", "test_loss", "test_accuracy", "effective_rate")
 
 
@@ -28,9 +29,10 @@ def summarise(runs: Iterable[Sequence[Record]]) -> list[dict[str, Any]]:
     return sorted((_row(group) for group in groups.values()), key=_order)
 
 
-def draw_table(rows: Iterable[dict[str, Any]]) -> Table:
-    """The rows for a terminal."""
-    names = ("problem", "method", "rate", "seeds", "epoch", *SCORES, "status")
+def draw_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """The rows for a terminal, with all in which they differ."""
+    budget = [name for name in BUDGET if len({row[name] for row in rows}) > 1]
+    names = ("problem", "method", "rate", *budget, "seeds", "epoch", *SCORES, "status")
     table = Table(*(name.replace("_", " ") for name in names))
     for row in rows:
         status = ", ".join(f"{count} {status}" for status, count in row["status"].items())
@@ -40,6 +42,7 @@ def draw_table(rows: Iterable[dict[str, Any]]) -> Table:
             _printable(row["problem"]),
             _printable(row["method"] + settings),
             "-" if row["rate"] is None else f"{row['rate']:g}",
+            *("-" if row[name] is None else str(row[name]) for name in budget),
             str(row["seeds"]),
             f"{row['epoch']:g}/{row['epochs']}",
             *(format_number(row[name]) for name in SCORES),
@@ -73,6 +76,7 @@ def _row(group: list[Sequence[Record]]) -> dict[str, Any]:
         "rate": run.rate,
         "batch_size": run.batch_size,
         "subset": run.subset,
+        "evaluation": run.evaluation,
         "epochs": run.epochs,
         "seeds": len(group),
         "epoch": median(record.epoch for record in last),
@@ -93,4 +97,5 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["problem"], row["method"], json.dumps(row["settings"]), row["rate"] or 0.0
+    head = row["problem"], row["method"], json.dumps(row["settings"]), row["rate"] or 0.0
+    return *head, row["batch_size"] or 0, row["subset"] or 0, row["evaluation"], row["epochs"]

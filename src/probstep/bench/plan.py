@@ -13,12 +13,13 @@
     methods = ["sgd"]
     vary = { momentum = [0.0, 0.9] }    # settings to combine, as `settings` are to set
 
-Without `[[runs]]` the top level is the one product.
+The top level is a product too, where it has both `problems` and `methods`: the first of all.
 """
 
 import itertools
+import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,15 +31,14 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    NonNegativeInt,
-    PositiveInt,
     ValidationError,
 )
 
 from probstep.bench.methods import METHODS
-from probstep.bench.mistakes import check_name, explain
+from probstep.bench.mistakes import Place, check_name, explain, find_line
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.records import Run
+from probstep.bench.settings import find_fault
 
 
 def _parse_rate(value: object) -> float | None:
@@ -57,6 +57,9 @@ def _known_method(name: str) -> str:
     return check_name(name, METHODS, kind="method")
 
 
+# A number in quotes, or true, is a mistake and not a number.
+Positive = Annotated[int, Field(strict=True, gt=0)]
+NonNegative = Annotated[int, Field(strict=True, ge=0)]
 Rate = Annotated[float | None, BeforeValidator(_parse_rate)]
 ProblemName = Annotated[str, AfterValidator(_known_problem)]
 MethodName = Annotated[str, AfterValidator(_known_method)]
@@ -68,10 +71,10 @@ class Values(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rates: Annotated[list[Rate], Field(min_length=1)] = [None]
-    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)] = [0]
-    epochs: PositiveInt | None = None
-    subset: PositiveInt | None = None
-    batch_size: PositiveInt | None = None
+    seeds: Annotated[list[NonNegative], Field(min_length=1)] = [0]
+    epochs: Positive | None = None
+    subset: Positive | None = None
+    batch_size: Positive | None = None
     evaluation: Literal["clean", "paper"] = "clean"
     settings: dict[str, JsonValue] = {}
     vary: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = {}
@@ -142,11 +145,16 @@ def parse_plan(text: str, name: str = "plan") -> Plan:
     ([0], [None])
     """
     try:
-        return Plan.model_validate(tomllib.loads(text))
+        plan = Plan.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{name}: not TOML: {error}.") from error
     except ValidationError as error:
         raise ValueError("\n".join(explain(error, text, name, KEYS))) from error
+    mistakes = [*_idle_overrides(plan), *_wrong_settings(plan)]
+    if mistakes:
+        lines = (f"{name}, line {find_line(text, place)}: {said}" for place, said in mistakes)
+        raise ValueError("\n".join(lines))
+    return plan
 
 
 def list_runs(plan: Plan) -> list[Run]:
@@ -159,12 +167,41 @@ def list_runs(plan: Plan) -> list[Run]:
     Raises:
         ValueError: There are none.
     """
-    products = plan.runs or [plan]
-    runs = itertools.chain.from_iterable(_product(plan, product) for product in products)
-    found = {run.key: run for run in runs}
+    found = {run.key: run for run in _all_runs(plan)}
     if not found:
         raise ValueError("The plan has no runs: it needs `problems` and `methods`.")
     return list(found.values())
+
+
+def _all_runs(plan: Plan) -> Iterator[Run]:
+    products = (plan, *plan.runs)
+    return itertools.chain.from_iterable(_product(plan, product) for product in products)
+
+
+def _idle_overrides(plan: Plan) -> Iterator[tuple[Place, str]]:
+    """Overrides that no run matches: where they are, and what they could have meant."""
+    pairs = dict.fromkeys((run.problem, run.method) for run in _all_runs(plan))
+    for index, override in enumerate(plan.override):
+        if pairs and not any(override.matches(*pair) for pair in pairs):
+            yield ("override", index), _explain_idle(override, pairs)
+
+
+def _explain_idle(override: Override, pairs: Iterable[tuple[str, str]]) -> str:
+    problems, methods = (tuple(dict.fromkeys(names)) for names in zip(*pairs, strict=True))
+    try:
+        check_name(override.problem or problems[0], problems, kind="problem among the plan's runs")
+        check_name(override.method or methods[0], methods, kind="method among the plan's runs")
+    except ValueError as error:
+        return f"this override matches no run: {error}"
+    return f"this override matches no run: none is of {override.method} on {override.problem}."
+
+
+def _wrong_settings(plan: Plan) -> Iterator[tuple[Place, str]]:
+    """Settings that a method does not take, each once."""
+    kinds = {(run.method, json.dumps(run.settings)): run for run in _all_runs(plan)}
+    faults = (find_fault(METHODS[run.method], run.settings) for run in kinds.values())
+    for fault in dict.fromkeys(fault for fault in faults if fault is not None):
+        yield (fault.setting,), fault.message
 
 
 def _product(plan: Plan, product: Product) -> Iterator[Run]:

@@ -5,6 +5,7 @@ JSON for each finished run and each note. Reads events; knows no backend and wri
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,6 +76,19 @@ class Tally:
             self.reach(run.key, run.epochs if record.is_final else record.epoch)
 
 
+def print_json(console: Console, values: Mapping[str, object]) -> None:
+    """One line of JSON; to nobody, from now on, if who was listening has gone.
+
+    So `probstep run PLAN | head` ends the display, not the runs.
+    """
+    try:
+        print(json.dumps(values), file=console.file, flush=True)
+    except BrokenPipeError:
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nobody, console.file.fileno())
+        os.close(nobody)
+
+
 @contextmanager
 def displaying(console: Console, tally: Tally) -> Iterator[Display]:
     """A display that suits the console, until the block is left."""
@@ -108,7 +122,7 @@ class Lines:
         return {"finished": self.tally.finished, "of": len(self.tally.epochs)}
 
     def _say(self, values: Mapping[str, object]) -> None:
-        print(json.dumps(values), file=self.console.file, flush=True)
+        print_json(self.console, values)
 
 
 class Bars:
