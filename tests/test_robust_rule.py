@@ -127,6 +127,17 @@ def test_unpaired_from_the_start_it_steps_at_the_users_own_rate():
     assert opt.scale == 1.0
 
 
+def test_a_first_batch_without_a_gradient_leaves_scale_and_parameters_and_the_next_is_searched():
+    theta = nn.Parameter(torch.ones(2))
+    opt = ProbStep(torch.optim.SGD([theta], lr=0.5), RobustRule())
+    opt.step(lambda: (theta * 0).sum() + 1)
+    assert opt.scale == 1.0
+    assert theta.tolist() == [1.0, 1.0]
+    opt.step(lambda: (theta**2).sum())
+    assert opt.last_probe.decision == "search"
+    assert opt.last_probe.loss_after < opt.last_probe.loss
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
 def test_on_a_quadratic_it_converges_and_the_scale_does_not_collapse(dtype, name):

@@ -220,9 +220,10 @@ class ProbStep(Wrapper):
                 self._count("reject")
             length, was = length * decision.again, length
             step.resize(length, was)
-        if decision is UNPAIRED and self._is_searching:
+        if self._is_searching:  # nothing was found: the scale stays
             own = self.scale * known.multiplier
-            step.resize(own / rate, was=length)  # as if there were no rule: the user's own rate
+            if decision is UNPAIRED:
+                step.resize(own / rate, was=length)  # as if there were no rule: the user's own rate
             seen = replace(seen, rate=own)
         return seen, decision
 
