@@ -22,13 +22,12 @@ FIRST = 0.5  # the search ends half way to the first batch's line minimum: r = 1
 DOWN = 0.1  # smallest factor per probe
 SLOW, FAST = 3.0, 12.0  # exponents of the two power-law averages of the loss
 FALL = 2.0  # the bound lowers the scale at most like t^-2
-REJECTED = (
-    2.0  # a step is taken back if the loss rose by twice what it usually is predicted to fall
-)
+REJECTED = 2.0  # a step is taken back if the loss rose by twice what is usually predicted
 SURPRISE = 5.0  # standard deviations above the mean loss
 JUMP, ALERT = 3.0, 0.2  # a gradient three times as long as usual leaves at least this variance
 DRIFT, FLOOR = 0.1, 2e-4  # the variance of log scale grows by max(.1/t, 2e-4) per step
-SMOOTH = 0.3  # weight of the newest |g|/u
+WEIGHT = {"cosine": 0.5, "curvature": 0.5}  # of a probe, where it is noisier than of the slope
+LEAST = {"log_ratio": 0.3}  # of a probe, where what is averaged moves with the scale of the gradients
 TRIES, SEARCH_TRIES = 20, 30  # forward passes on one batch
 
 
@@ -37,8 +36,9 @@ class RobustRule:
     """Find, hold and defend a good rate: a filter on the logarithm of the scale.
 
     Args:
-        target: 2 - r*, the curvature over slope that is aimed at. Smaller is more cautious; 1 aims at
-            the minimum along the step, 2 at no gain.
+        target: 2 - r*, the curvature over slope that is aimed at, and the largest share of the loss
+            that a step may be predicted to gain. Smaller is more cautious; 1 aims at the minimum along
+            the step, 2 at no gain.
         up: Largest factor per probe. Larger is faster after a plateau and more dangerous on leaving it.
         doubt: The variance of log scale at which a probe is due. Smaller means more probes.
         budget: The probes allowed: so many at once, and so many per step.
@@ -48,7 +48,7 @@ class RobustRule:
     True
     """
 
-    target: float = 1.75
+    target: float = 4 / 3
     up: float = 1.2
     doubt: float = 0.09
     budget: tuple[float, float] = (40.0, 0.04)
@@ -77,10 +77,12 @@ class RobustRule:
             "probes": 0,  # that taught something
             "forwards": 0,
             "variance": 1.0,  # of log scale
+            "lent": 0.0,  # the scale before surprises halved it; 0: nothing to give back
             # Averages over probes
             "cosine": 0.0,  # s / (|g| u)
             "curvature": 0.0,  # v'Hv / |v|^2
             "slope": 0.0,  # s
+            "steepness": 0.0,  # |s|
             "relative_slope": 0.0,  # s / f
             "log_ratio": 0.0,  # log |g|/u
             # Averages over steps
@@ -114,12 +116,12 @@ class RobustRule:
         t = memory["t"]
         memory["variance"] = min(1.0, memory["variance"] + max(DRIFT / t, FLOOR))
         if surprised:
-            memory["variance"] = 1.0
+            memory["variance"], memory["lent"] = 1.0, max(memory["lent"], scale)
         if jumped:
             memory["variance"] = max(memory["variance"], ALERT)
         factor = 0.5 if surprised else 1.0
         if memory["relative_slope"] > 0 and t > 3:
-            allowed = _bound(memory, seen) / (scale * factor)
+            allowed = _bound(memory, seen, self.target) / (scale * factor)
             factor *= min(1.0, max(allowed, 1 - FALL / t, 0.5))
         return memory, factor
 
@@ -148,16 +150,7 @@ class RobustRule:
         visible = abs(seen.slope) > VISIBLE * seen.resolution
         _learn(memory, seen, with_curvature=visible)
         factor = self._move(memory, seen)
-        word = (
-            "uninformative"
-            if not visible
-            else "up"
-            if factor > 1
-            else "down"
-            if factor < 1
-            else "keep"
-        )
-        return memory, Decision(factor, ratio, word)
+        return memory, Decision(factor, ratio, _word(factor) if visible else "uninformative")
 
     def _search(self, memory: Memory, seen: Observation, ratio: float) -> tuple[Memory, Decision]:
         bend = 2 - ratio  # curvature over slope: proportional to the rate
@@ -175,11 +168,11 @@ class RobustRule:
     def _is_bad(self, memory: Memory, seen: Observation) -> bool:
         # Momentum may point uphill: what the slope itself predicts is no reason to shorten a step.
         rise = seen.loss_after - seen.loss - max(-seen.slope, 0.0)
-        usual = max(seen.rate * memory["slope"], abs(seen.slope))
+        usual = seen.rate * memory["steepness"]
         return not math.isfinite(rise) or rise > REJECTED * usual + VISIBLE * seen.resolution
 
     def _reject(self, memory: Memory, seen: Observation, ratio: float) -> tuple[Memory, Decision]:
-        memory["variance"] = 1.0
+        memory["variance"], memory["lent"] = 1.0, 0.0
         if not math.isfinite(seen.loss_after):
             return memory, Decision(1.0, ratio, "reject", again=DOWN)
         _learn(memory, seen)
@@ -189,6 +182,7 @@ class RobustRule:
 
     def _move(self, memory: Memory, seen: Observation) -> float:
         """Return the factor that brings the averaged curvature over slope to its target."""
+        lent, memory["lent"] = memory["lent"], 0.0
         if memory["cosine"] <= 0:  # on average the steps go uphill
             memory["variance"] = 1.0
             return 0.5
@@ -197,9 +191,9 @@ class RobustRule:
         if memory["curvature"] > 0:
             per_length = memory["cosine"] * math.exp(memory["log_ratio"])
             aim = self.target * (per_length / memory["curvature"])
-        up = self.up
+        up = max(self.up, lent / scale)
         if memory["relative_slope"] > 0 and memory["t"] > 3:
-            up = min(up, max(_bound(memory, seen) / scale, 1.0))
+            up = min(up, max(_bound(memory, seen, self.target) / scale, 1.0))
         return min(max(aim / scale, DOWN), up)
 
 
@@ -207,24 +201,27 @@ def _word(factor: float) -> str:
     return "up" if factor > 1 else "down" if factor < 1 else "keep"
 
 
-def _bound(memory: Memory, seen: Observation) -> float:
-    """Return the scale at which phi = sqrt(1-beta) min(f, G): the Polyak bound, and the gain to come.
+def _bound(memory: Memory, seen: Observation, target: float) -> float:
+    """Return the scale that phi <= min(target f, G) allows: the Polyak bound, and the gain to come.
 
     G = -d(mean loss)/d(log t) is what the next e-fold of time may gain, known from two averages of the
-    loss up to one standard error. Noise adds up over the 1/(1-beta) steps of the momentum like a random
-    walk, hence the root.
+    loss up to one standard error. With momentum a gradient acts 1/(1-beta) times. Noise does so in full,
+    and all that is known of the gain within its error may be noise; of what is seen beyond it, as of the
+    loss itself, later gradients take back a part, and the root has to do.
     """
+    damping = 1 - seen.beta
     stretch = 1 / (1 / SLOW - 1 / FAST)
-    fallen = stretch * max(memory["older"] - memory["recent"], 0.0)
+    fallen = stretch * (memory["older"] - memory["recent"])
     error = 2 * stretch * math.sqrt(memory["spread"] / memory["t"])
-    gain, slope = math.hypot(fallen, error), memory["slope"]
+    gain = math.sqrt(damping) * max(fallen - error, 0.0) + damping * error
+    slope = memory["slope"]
     if memory["recent"] > 0:
-        gain, slope = min(gain, memory["recent"]), memory["relative_slope"] * memory["recent"]
+        gain = min(gain, target * math.sqrt(damping) * memory["recent"])
+        slope = memory["relative_slope"] * memory["recent"]
     if slope <= 0:
         return math.inf
     # The noise comes from the step as scheduled, but a schedule's end must not raise the scale at will.
-    allowed = math.sqrt(1 - seen.beta) * max(gain, 1e-30)
-    return float(allowed / (max(seen.multiplier, 0.05) * slope))
+    return float(max(gain, 1e-30) / (max(seen.multiplier, 0.05) * slope))
 
 
 def _note_loss(memory: Memory, loss: float) -> bool:
@@ -262,11 +259,9 @@ def _learn(memory: Memory, seen: Observation, *, with_curvature: bool = True) ->
     gain = memory["variance"] / (1 + memory["variance"])
     memory["variance"] *= 1 - gain
     memory["probes"] += 1
-    weight = max(gain, 1 / memory["probes"])
-    news = _news(seen, with_curvature=with_curvature)
-    for name, value in news.items():
-        by = max(weight, SMOOTH) if name == "log_ratio" else weight
-        memory[name] += by * (value - memory[name])
+    for name, value in _news(seen, with_curvature=with_curvature).items():
+        weight = max(gain * WEIGHT.get(name, 1.0), 1 / memory["probes"], LEAST.get(name, 0.0))
+        memory[name] += weight * (value - memory[name])
 
 
 def _news(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
@@ -277,6 +272,7 @@ def _news(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
     news = {
         "cosine": max(-1.0, min(1.0, s / seen.gradient / u)),
         "slope": s,
+        "steepness": abs(s),
         "log_ratio": math.log(seen.gradient / u),
     }
     if seen.loss > 0 and math.isfinite(s / seen.loss):
