@@ -19,7 +19,7 @@ Memory = dict[str, Any]
 
 VISIBLE = 100.0  # roundings of the loss: what a step must change to be judged by
 FIRST = 0.5  # the search ends half way to the first batch's line minimum: r = 1.5
-DOWN = 0.1  # smallest factor per probe
+DOWN, LEAST = 0.5, 0.1  # smallest factor per probe, and where a step is taken back
 SLOW, FAST = 3.0, 12.0  # exponents of the two power-law averages of the loss
 FALL = 2.0  # the bound lowers the scale at most like t^-2
 REJECTED = 2.0  # a step is taken back if the loss rose by twice what is usually predicted
@@ -27,7 +27,9 @@ SURPRISE = 5.0  # standard deviations above the mean loss
 JUMP, ALERT = 3.0, 0.2  # a gradient three times as long as usual leaves at least this variance
 DRIFT, FLOOR = 0.1, 2e-4  # the variance of log scale grows by max(.1/t, 2e-4) per step
 WEIGHT = {"cosine": 0.5, "curvature": 0.5}  # of a probe, where it is noisier than of the slope
-LEAST = {"log_ratio": 0.3}  # of a probe, where what is averaged moves with the scale of the gradients
+FLOORS = {
+    "log_ratio": 0.3
+}  # of a probe, where what is averaged moves with the scale of the gradients
 TRIES, SEARCH_TRIES = 20, 30  # forward passes on one batch
 
 
@@ -77,6 +79,7 @@ class RobustRule:
             "probes": 0,  # that taught something
             "forwards": 0,
             "variance": 1.0,  # of log scale
+            "peak": 0.0,  # the schedule's largest multiplier so far
             "lent": 0.0,  # the scale before surprises halved it; 0: nothing to give back
             # Averages over probes
             "cosine": 0.0,  # s / (|g| u)
@@ -110,7 +113,7 @@ class RobustRule:
         self, memory: Memory, loss: float, gradient: float, scale: float, seen: Observation
     ) -> tuple[Memory, float]:
         """Take note of a step's loss and gradient norm; return the memory and a factor for the scale."""
-        memory = {**memory, "t": memory["t"] + 1}
+        memory = {**memory, "t": memory["t"] + 1, "peak": max(memory["peak"], seen.multiplier)}
         surprised = _note_loss(memory, loss)
         jumped = _note_gradient(memory, gradient)
         t = memory["t"]
@@ -122,7 +125,7 @@ class RobustRule:
         factor = 0.5 if surprised else 1.0
         if memory["relative_slope"] > 0 and t > 3:
             allowed = _bound(memory, seen, self.target) / (scale * factor)
-            factor *= min(1.0, max(allowed, 1 - FALL / t, 0.5))
+            factor *= min(1.0, max(allowed, 1 - FALL / t, DOWN))
         return memory, factor
 
     # A probed step
@@ -149,7 +152,8 @@ class RobustRule:
             return memory, Decision(DOWN, ratio, "down")
         visible = abs(seen.slope) > VISIBLE * seen.resolution
         _learn(memory, seen, with_curvature=visible)
-        factor = self._move(memory, seen)
+        factor = min(max(self._aim(memory, seen), DOWN), self._largest(memory, seen))
+        memory["lent"] = 0.0
         return memory, Decision(factor, ratio, _word(factor) if visible else "uninformative")
 
     def _search(self, memory: Memory, seen: Observation, ratio: float) -> tuple[Memory, Decision]:
@@ -157,7 +161,7 @@ class RobustRule:
         if seen.tries < SEARCH_TRIES and bend < 0.1:
             return memory, Decision(1.0, ratio, "search", again=10.0)
         if seen.tries < SEARCH_TRIES and bend > 1.5:
-            return memory, Decision(1.0, ratio, "search", again=max(DOWN, 1 / bend))
+            return memory, Decision(1.0, ratio, "search", again=max(LEAST, 1 / bend))
         memory["found"] = 1
         if not math.isfinite(bend) or bend <= 0:
             return memory, Decision(1.0, ratio, "search")
@@ -174,27 +178,32 @@ class RobustRule:
     def _reject(self, memory: Memory, seen: Observation, ratio: float) -> tuple[Memory, Decision]:
         memory["variance"], memory["lent"] = 1.0, 0.0
         if not math.isfinite(seen.loss_after):
-            return memory, Decision(1.0, ratio, "reject", again=DOWN)
+            return memory, Decision(1.0, ratio, "reject", again=LEAST)
         _learn(memory, seen)
-        shorter = min(max(self._move(memory, seen), DOWN), 0.5)
         memory["variance"] = 1.0
+        shorter = min(max(self._aim(memory, seen), LEAST), DOWN)
         return memory, Decision(1.0, ratio, "reject", again=shorter)
 
-    def _move(self, memory: Memory, seen: Observation) -> float:
+    def _aim(self, memory: Memory, seen: Observation) -> float:
         """Return the factor that brings the averaged curvature over slope to its target."""
-        lent, memory["lent"] = memory["lent"], 0.0
-        if memory["cosine"] <= 0:  # on average the steps go uphill
-            memory["variance"] = 1.0
-            return 0.5
-        scale = seen.rate / seen.multiplier
-        aim = math.inf
-        if memory["curvature"] > 0:
-            per_length = memory["cosine"] * math.exp(memory["log_ratio"])
-            aim = self.target * (per_length / memory["curvature"])
-        up = max(self.up, lent / scale)
+        if memory["cosine"] <= 0:  # the momentum goes uphill, which no rate can change
+            return 1.0
+        if memory["curvature"] <= 0:
+            return math.inf
+        per_length = memory["cosine"] * math.exp(memory["log_ratio"])
+        return float(self.target * (per_length / memory["curvature"]) / _scale(seen))
+
+    def _largest(self, memory: Memory, seen: Observation) -> float:
+        """Return the largest factor of a probe: the usual one, what was lent, what the bound allows."""
+        scale = _scale(seen)
+        up = max(self.up, memory["lent"] / scale)
         if memory["relative_slope"] > 0 and memory["t"] > 3:
             up = min(up, max(_bound(memory, seen, self.target) / scale, 1.0))
-        return min(max(aim / scale, DOWN), up)
+        return up
+
+
+def _scale(seen: Observation) -> float:
+    return seen.rate / seen.multiplier
 
 
 def _word(factor: float) -> str:
@@ -214,6 +223,10 @@ def _bound(memory: Memory, seen: Observation, target: float) -> float:
     fallen = stretch * (memory["older"] - memory["recent"])
     error = 2 * stretch * math.sqrt(memory["spread"] / memory["t"])
     gain = math.sqrt(damping) * max(fallen - error, 0.0) + damping * error
+    if (
+        seen.multiplier < memory["peak"]
+    ):  # of a decay to zero, what is left is half of now on average
+        gain *= 2
     slope = memory["slope"]
     if memory["recent"] > 0:
         gain = min(gain, target * math.sqrt(damping) * memory["recent"])
@@ -260,7 +273,7 @@ def _learn(memory: Memory, seen: Observation, *, with_curvature: bool = True) ->
     memory["variance"] *= 1 - gain
     memory["probes"] += 1
     for name, value in _news(seen, with_curvature=with_curvature).items():
-        weight = max(gain * WEIGHT.get(name, 1.0), 1 / memory["probes"], LEAST.get(name, 0.0))
+        weight = max(gain * WEIGHT.get(name, 1.0), 1 / memory["probes"], FLOORS.get(name, 0.0))
         memory[name] += weight * (value - memory[name])
 
 
