@@ -27,9 +27,7 @@ SURPRISE = 5.0  # standard deviations above the mean loss
 JUMP, ALERT = 3.0, 0.2  # a gradient three times as long as usual leaves at least this variance
 DRIFT, FLOOR = 0.1, 2e-4  # the variance of log scale grows by max(.1/t, 2e-4) per step
 WEIGHT = {"cosine": 0.5, "curvature": 0.5}  # of a probe, where it is noisier than of the slope
-FLOORS = {
-    "log_ratio": 0.3
-}  # of a probe, where what is averaged moves with the scale of the gradients
+FLOORS = {"log_ratio": 0.3}  # its least weight, where the mean follows the size of the gradients
 TRIES, SEARCH_TRIES = 20, 30  # forward passes on one batch
 
 
@@ -199,7 +197,7 @@ class RobustRule:
         up = max(self.up, memory["lent"] / scale)
         if memory["relative_slope"] > 0 and memory["t"] > 3:
             up = min(up, max(_bound(memory, seen, self.target) / scale, 1.0))
-        return up
+        return float(up)
 
 
 def _scale(seen: Observation) -> float:
@@ -211,30 +209,38 @@ def _word(factor: float) -> str:
 
 
 def _bound(memory: Memory, seen: Observation, target: float) -> float:
-    """Return the scale that phi <= min(target f, G) allows: the Polyak bound, and the gain to come.
+    """Return the largest scale whose steps promise no more than there is to gain.
 
-    G = -d(mean loss)/d(log t) is what the next e-fold of time may gain, known from two averages of the
-    loss up to one standard error. With momentum a gradient acts 1/(1-beta) times. Noise does so in full,
-    and all that is known of the gain within its error may be noise; of what is seen beyond it, as of the
-    loss itself, later gradients take back a part, and the root has to do.
+    With momentum a gradient acts 1/(1-beta) times. Noise does so in full; of what is no noise later
+    gradients take back a part, so that the root of it has to do.
     """
-    damping = 1 - seen.beta
-    stretch = 1 / (1 / SLOW - 1 / FAST)
-    fallen = stretch * (memory["older"] - memory["recent"])
-    error = 2 * stretch * math.sqrt(memory["spread"] / memory["t"])
-    gain = math.sqrt(damping) * max(fallen - error, 0.0) + damping * error
-    if (
-        seen.multiplier < memory["peak"]
-    ):  # of a decay to zero, what is left is half of now on average
-        gain *= 2
-    slope = memory["slope"]
+    slope, allowed = memory["slope"], _gain(memory, seen)
     if memory["recent"] > 0:
-        gain = min(gain, target * math.sqrt(damping) * memory["recent"])
         slope = memory["relative_slope"] * memory["recent"]
+        allowed = min(allowed, _polyak(memory, seen, target))
     if slope <= 0:
         return math.inf
     # The noise comes from the step as scheduled, but a schedule's end must not raise the scale at will.
-    return float(max(gain, 1e-30) / (max(seen.multiplier, 0.05) * slope))
+    return float(max(allowed, 1e-30) / (max(seen.multiplier, 0.05) * slope))
+
+
+def _gain(memory: Memory, seen: Observation) -> float:
+    """Return what the next e-fold of time may gain, -d(mean loss)/d(log t), as phi may use it.
+
+    Two averages of the loss tell it up to a standard error; within that error all may be noise.
+    """
+    stretch = 1 / (1 / SLOW - 1 / FAST)
+    fallen = stretch * (memory["older"] - memory["recent"])
+    error = 2 * stretch * math.sqrt(memory["spread"] / memory["t"])
+    damping = 1 - seen.beta
+    gain = math.sqrt(damping) * max(fallen - error, 0.0) + damping * error
+    # Of a decay to zero, what is left is half of what is now, on average.
+    return float(2 * gain if seen.multiplier < memory["peak"] else gain)
+
+
+def _polyak(memory: Memory, seen: Observation, target: float) -> float:
+    """Return the share of the loss that phi may promise: Polyak's step is 1, without momentum."""
+    return float(target * math.sqrt(1 - seen.beta) * memory["recent"])
 
 
 def _note_loss(memory: Memory, loss: float) -> bool:
