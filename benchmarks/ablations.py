@@ -1,0 +1,117 @@
+"""What each part of the robust rule is for: the rule without it, on four small problems.
+
+    python benchmarks/ablations.py [NAME ...]      # all, or those named; two minutes of one core each
+
+Every line of benchmarks/records/ablations.jsonl is one change of the rule: final training losses,
+geometric means over three seeds, of six optimizers on the small problems of the tuning half. Lines that
+are there stay.
+"""
+
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+
+from probstep import robust
+from probstep.bench.plan import list_runs, parse_plan
+from probstep.bench.training import Epoch, train
+
+RECORDS = Path(__file__).parent / "records" / "ablations.jsonl"
+PLAN = """
+problems = ["digits_mlp", "fmnist_logreg", "regression", "digits_autoencoder"]
+methods = [
+    "robust_sgd", "robust_momentum", "robust_adagrad", "robust_rmsprop", "robust_adam", "robust_adamw",
+]
+rates = [1e-3]
+seeds = [0, 1, 2]
+
+[[override]]
+problem = "fmnist_logreg"
+subset = 10000
+epochs = 10
+"""
+
+
+def unbounded(*_):
+    return math.inf
+
+
+# What is changed in the module, and which settings.
+ABLATIONS: dict[str, tuple[dict, dict]] = {
+    "as it is": ({}, {}),
+    "no bound at all": ({"_bound": unbounded}, {}),
+    "no bound by the gain to come": ({"_gain": unbounded}, {}),
+    "no bound by the loss": ({"_polyak": unbounded}, {}),
+    "no curvature: bounds alone": ({"_news": lambda seen, **_: without_curvature(seen)}, {}),
+    "no step taken back": ({"REJECTED": math.inf}, {}),
+    "no surprise": ({"SURPRISE": math.inf}, {}),
+    "no jump of the gradient": ({"JUMP": math.inf}, {}),
+    "curvature averaged like the slope": ({"WEIGHT": {}}, {}),
+    "gradient size averaged like the slope": ({"FLOORS": {}}, {}),
+    "shorter averages of the loss": ({"SLOW": 6.0, "FAST": 24.0}, {}),
+    "longer averages of the loss": ({"SLOW": 1.5, "FAST": 6.0}, {}),
+    "probe at every step": ({}, {"doubt": 1e-6, "budget": [1e9, 1.0]}),
+    "target = 1": ({}, {"target": 1.0}),
+    "target = 5/3": ({}, {"target": 5 / 3}),
+    "up = 1.1": ({}, {"up": 1.1}),
+    "up = 1.5": ({}, {"up": 1.5}),
+    "doubt = 0.03": ({}, {"doubt": 0.03}),
+    "doubt = 0.25": ({}, {"doubt": 0.25}),
+    "budget = (20, 0.02)": ({}, {"budget": [20.0, 0.02]}),
+    "budget = (80, 0.08)": ({}, {"budget": [80.0, 0.08]}),
+}
+learn_news = robust._news
+
+
+def without_curvature(seen):
+    return learn_news(seen, with_curvature=False)
+
+
+def measure(settings):
+    """The geometric means of the final losses over the seeds, and the extra forwards per step."""
+    plan = PLAN.replace("rates =", f"settings = {toml(settings)}\nrates =")
+    finals, extra = {}, []
+    for run in list_runs(parse_plan(plan)):
+        last = [message.record for message in train(run) if isinstance(message, Epoch)][-1]
+        loss = last.train_loss if last.status == "done" else None
+        finals.setdefault(f"{run.problem} {run.method.removeprefix('robust_')}", []).append(loss)
+        extra.append(last.forward_passes / max(last.steps, 1) - 1)
+    cells = {cell: mean(losses) for cell, losses in finals.items()}
+    return {"cells": list(cells), "losses": list(cells.values()), "extra": statistics.fmean(extra)}
+
+
+def mean(losses):
+    if None in losses:
+        return 1e9
+    return math.exp(statistics.fmean(math.log(loss) for loss in losses))
+
+
+def toml(settings):
+    return "{ " + ", ".join(f"{name} = {value}" for name, value in settings.items()) + " }"
+
+
+def main():
+    torch.set_num_threads(1)
+    RECORDS.touch()
+    done = {json.loads(line)["name"] for line in RECORDS.read_text().splitlines()}
+    for name in sys.argv[1:] or ABLATIONS:
+        if name in done:
+            continue
+        changes, settings = ABLATIONS[name]
+        with (
+            patch.multiple(robust, **changes)
+            if changes
+            else patch.multiple(robust, VISIBLE=robust.VISIBLE)
+        ):
+            entry = {"name": name, **measure(settings)}
+        with RECORDS.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        print(name, f"{entry['extra']:.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
