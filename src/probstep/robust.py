@@ -79,6 +79,8 @@ class RobustRule:
             "variance": 1.0,  # of log scale
             "peak": 0.0,  # the schedule's largest multiplier so far
             "lent": 0.0,  # the scale before surprises halved it; 0: nothing to give back
+            "ceiling": math.inf,  # the scale after the last surprise, if it was no false alarm
+            "surprised_at": 1,  # its step
             # Averages over probes
             "cosine": 0.0,  # s / (|g| u)
             "curvature": 0.0,  # v'Hv / |v|^2
@@ -117,7 +119,8 @@ class RobustRule:
         t = memory["t"]
         memory["variance"] = min(1.0, memory["variance"] + max(DRIFT / t, FLOOR))
         if surprised:
-            memory["variance"], memory["lent"] = 1.0, max(memory["lent"], scale)
+            memory |= {"lent": max(memory["lent"], scale), "ceiling": scale / 2, "surprised_at": t}
+            memory["variance"] = 1.0
         if jumped:
             memory["variance"] = max(memory["variance"], ALERT)
         factor = 0.5 if surprised else 1.0
@@ -150,7 +153,7 @@ class RobustRule:
             return memory, Decision(DOWN, ratio, "down")
         visible = abs(seen.slope) > VISIBLE * seen.resolution
         _learn(memory, seen, with_curvature=visible)
-        factor = min(max(self._aim(memory, seen), DOWN), self._largest(memory, seen))
+        factor = min(max(self._aim(memory, seen), DOWN), self._largest(memory, seen, ratio))
         memory["lent"] = 0.0
         return memory, Decision(factor, ratio, _word(factor) if visible else "uninformative")
 
@@ -191,10 +194,15 @@ class RobustRule:
         per_length = memory["cosine"] * math.exp(memory["log_ratio"])
         return float(self.target * (per_length / memory["curvature"]) / _scale(seen))
 
-    def _largest(self, memory: Memory, seen: Observation) -> float:
-        """Return the largest factor of a probe: the usual one, what was lent, what the bound allows."""
-        scale = _scale(seen)
-        up = max(self.up, memory["lent"] / scale)
+    def _largest(self, memory: Memory, seen: Observation, ratio: float) -> float:
+        """Return the largest factor of a probe: nothing that itself went too far may raise the scale."""
+        if seen.slope > 0 and 2 - ratio > self.target:
+            return 1.0
+        scale, up = _scale(seen), self.up
+        if memory["lent"] and seen.loss <= memory["mean"]:  # a false alarm
+            up, memory["ceiling"] = max(up, memory["lent"] / scale), math.inf
+        # What blew up once may come back when the time has doubled.
+        up = min(up, max(memory["ceiling"] * memory["t"] / memory["surprised_at"] / scale, 1.0))
         if memory["relative_slope"] > 0 and memory["t"] > 3:
             up = min(up, max(_bound(memory, seen, self.target) / scale, 1.0))
         return float(up)
@@ -252,8 +260,9 @@ def _note_loss(memory: Memory, loss: float) -> bool:
         memory.update(mean=loss, recent=loss, older=loss)
     limit = SURPRISE * math.sqrt(memory["mean_spread"])
     surprised = bool(k > 4 and loss > memory["mean"] + limit + 1e-6 * abs(memory["mean"]))
+    if surprised:  # one outlier must not pass for a rise, nor for noise that allows more
+        loss = memory["mean"] + limit
     weight, error = max(1 / k, 0.05), loss - memory["mean"]
-    error = min(error, limit) if surprised else error
     memory["mean"] += weight * error
     memory["mean_spread"] = (1 - weight) * (memory["mean_spread"] + weight * error**2)
     weight, error = min(1.0, FAST / k), loss - memory["recent"]
