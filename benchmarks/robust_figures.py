@@ -75,10 +75,9 @@ def draw_rates(results: list[Result]) -> None:
         ):
             groups = defaultdict(list)
             for r in results:
-                is_own = (
-                    not r.settings if word != "paper" or base == "sgd" else uses_default_momentum(r)
-                )
-                if r.problem == "digits_mlp" and r.method == method and r.epochs == 20 and is_own:
+                is_meant = word != "paper" or base == "sgd" or uses_default_momentum(r)
+                is_shown = r.problem == "digits_mlp" and r.epochs == 20 and r.schedule == "constant"
+                if is_shown and is_meant and r.method == method:
                     groups[r.rate].append(min(r.final, 1e4))
             rates = sorted(groups)
             losses = [geometric(groups[rate]) for rate in rates]
