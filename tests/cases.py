@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import nn, optim
 from torch.nn.utils.parametrizations import spectral_norm
@@ -11,6 +12,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 import probstep
 
 FROZEN = probstep.PaperRule(up=1, down=1)  # probes, but never moves the scale
+RULES = {"paper": probstep.PaperRule(), "robust": probstep.RobustRule()}
+for_every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
 
 @dataclass(frozen=True)

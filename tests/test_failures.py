@@ -9,7 +9,7 @@ from torch import nn
 import probstep
 from probstep import PaperRule, ProbStep
 
-from .cases import batches, loss_of, network, plain_network
+from .cases import batches, for_every_rule, loss_of, network, plain_network, step_with_closure
 
 
 class Oops(Exception):
@@ -102,6 +102,25 @@ def test_a_later_probe_that_raises_still_takes_the_parameters_back():
         opt.step(closure)
     same([p.detach() for p in model.parameters()], before)
     assert opt.param_groups[0]["lr"] == 0.1
+
+
+@for_every_rule
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_step_that_raised_can_be_taken_again_as_if_for_the_first_time(rule, at):
+    losses = []
+    for is_failing in (False, True):
+        torch.manual_seed(0)
+        model = plain_network()
+        opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
+        seen = []
+        for batch in batches(25):
+            try:
+                loss = opt.step(Failing(model, batch, at if is_failing else 0, backward=False))
+                seen.append(loss.item())
+            except Oops:
+                seen.append(step_with_closure(opt, model, batch).item())
+        losses.append((seen, opt.metrics()))
+    assert losses[0] == losses[1]
 
 
 def test_an_inner_optimizer_that_raises_gives_the_rates_back():

@@ -234,11 +234,10 @@ class ProbStep(Wrapper):
 
     @contextmanager
     def _undone_if_it_raises(self) -> Iterator[Step]:
-        """Begin a step; if anything raises, put the parameters and our memory back.
+        """Begin a step; if anything raises, put the parameters back.
 
         The optimizer's state goes back only if it was empty: a copy would be larger than the model.
         """
-        memory = self._memory
         step = Step.begin(
             self.base,
             self._ranks,
@@ -249,7 +248,6 @@ class ProbStep(Wrapper):
             yield step
         except BaseException:
             step.undo()
-            self._remember(**memory)
             raise
 
     def _objective(self, loss: Tensor, step: Step) -> Tensor:
@@ -349,7 +347,6 @@ class ProbStep(Wrapper):
 
     def _hand_over(self) -> None:
         """Tell the rule of the step before, whose loss the device has long computed."""
-        self._settle()
         pending = self._memory["pending"]
         if self._watcher is not None and pending["has"]:
             seen = Observation(
@@ -408,9 +405,9 @@ class ProbStep(Wrapper):
         """
         check_step_arguments(closure, loss, grad_scale)
         probing = self._is_due()
-        self._hand_over()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._forgotten_if_it_raises():
+                self._hand_over()
                 again = None
                 if closure is not None:
                     loss, again = self._first_pass(closure, record=probing)
@@ -584,7 +581,7 @@ class ProbStep(Wrapper):
     def __repr__(self) -> str:
         return f"ProbStep({self.base!r}, rule={self.rule!r}, scale={self.scale:.4g})"
 
-    # Small change
+    # Memory and small change
 
     def state_dict(self) -> dict[str, Any]:
         """Return the base's state_dict; the adaptation's memory lies in its param_groups."""
@@ -606,14 +603,24 @@ class ProbStep(Wrapper):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    # Memory and small change
-
     def _complete(self, found: dict[str, Any]) -> dict[str, Any]:
         fresh = _new_memory(self.lower_bound, self.rule)
         for key in ("bound", "rule"):  # saved with another kind of lower bound, or another rule
             if found.get(key, {}).keys() != fresh[key].keys():
                 found = {**found, key: fresh[key]}
         return {**fresh, **found}
+
+    @contextmanager
+    def _forgotten_if_it_raises(self) -> Iterator[None]:
+        """Put the memory back if a step raises, so that it can be taken again as if for the first time."""
+        self._settle()
+        memory = self._memory
+        try:
+            yield
+        except BaseException:
+            self._pending = None
+            self._remember(**memory)
+            raise
 
     @property
     def _ranks(self) -> Ranks:
