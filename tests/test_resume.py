@@ -13,7 +13,15 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import probstep
 
-from .cases import OPTIMIZERS, batches, network, plain_network, step_with_closure, train_bare
+from .cases import (
+    OPTIMIZERS,
+    batches,
+    for_every_rule,
+    network,
+    plain_network,
+    step_with_closure,
+    train_bare,
+)
 
 SETTINGS = {
     "plain": {},
@@ -72,6 +80,34 @@ def test_a_resumed_run_equals_an_uninterrupted_one(name, setting):
     assert run(model, opt_again, data[7:]) == expected
     assert opt_again.scale == opt.scale
     assert opt_again.metrics() == opt.metrics()
+
+
+@for_every_rule
+def test_going_back_to_a_checkpoint_goes_the_same_way_again(rule):
+    data = batches(16)
+    model, opt = make("sgd-momentum", plain_network, rule=rule)
+    run(model, opt, data[:7])
+    saved = through_a_file({"model": model.state_dict(), "opt": opt.state_dict()})
+    expected = run(model, opt, data[7:])
+    model.load_state_dict(saved["model"])
+    opt.load_state_dict(saved["opt"])
+    assert run(model, opt, data[7:]) == expected
+
+
+@for_every_rule
+def test_taking_a_checkpoint_changes_nothing_wherever_the_schedule_stands(rule):
+    losses = []
+    for is_saving in (False, True):
+        model, opt = make("sgd-momentum", plain_network, rule=rule)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)
+        seen = []
+        for batch in batches(20):
+            seen += run(model, opt, [batch])
+            if is_saving:
+                opt.state_dict()
+            schedule.step()
+        losses.append(seen)
+    assert losses[0] == losses[1]
 
 
 def test_a_bare_checkpoint_loads_and_a_wrapped_one_loads_into_the_bare_optimizer():

@@ -39,7 +39,7 @@ WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", 
 NO_DECISIONS = dict.fromkeys(WORDS, 0)
 UNPAIRED = Decision(1.0, math.nan, "unpaired")
 SKIPPED = Decision(1.0, math.nan, "skipped")
-NOTHING_PENDING = {"has": 0, "loss": math.nan, "gradient": math.nan, "multiplier": 1.0}
+NOTHING_PENDING = {"has": 0, "loss": math.nan, "gradient": math.nan}
 PATIENCE = 20  # probes that say nothing, from the first one on, before we say so
 
 
@@ -350,7 +350,7 @@ class ProbStep(Wrapper):
         pending = self._memory["pending"]
         if self._watcher is not None and pending["has"]:
             seen = Observation(
-                math.nan, math.nan, math.nan, multiplier=pending["multiplier"], beta=self._beta
+                math.nan, math.nan, math.nan, multiplier=self._multiplier, beta=self._beta
             )
             memory, factor = self._watcher.watch(
                 self._memory["rule"], pending["loss"], pending["gradient"], self.scale, seen
@@ -369,14 +369,7 @@ class ProbStep(Wrapper):
             loss, squared = self._pending.tolist()
             self._pending = None
             gradient = math.sqrt(squared) if squared >= 0 else math.nan
-            self._remember(
-                pending={
-                    "has": 1,
-                    "loss": loss,
-                    "gradient": gradient,
-                    "multiplier": self._multiplier,
-                }
-            )
+            self._remember(pending={"has": 1, "loss": loss, "gradient": gradient})
 
     # The ways in which a loss arrives
 
@@ -587,6 +580,11 @@ class ProbStep(Wrapper):
         """Return the base's state_dict; the adaptation's memory lies in its param_groups."""
         self._settle()
         return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint of ProbStep, or one of the bare optimizer (then the scale starts at 1)."""
+        super().load_state_dict(state_dict)
+        self._pending = None  # of a step that the checkpoint knows nothing of
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
