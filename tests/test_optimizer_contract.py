@@ -18,6 +18,7 @@ from .cases import (
     FROZEN,
     OPTIMIZERS,
     batches,
+    for_every_rule,
     loss_of,
     plain_network,
     step_with_closure,
@@ -107,6 +108,39 @@ def test_groups_keep_the_ratios_of_their_rates():
         opt.step(lambda: (a.sum() + b.sum()) ** 2)
     assert opt.effective_lr == pytest.approx([1e-3 * 1.2**3, 1e-2 * 1.2**3])
     assert (1 - b).sum().item() == pytest.approx(10 * (1 - a).sum().item(), rel=1e-4)
+
+
+FROZEN_FIRST = {"by its rate": 0.0, "by its schedule": 1e-2}
+
+
+@for_every_rule
+@pytest.mark.parametrize("how", FROZEN_FIRST)
+def test_a_first_group_that_stands_still_is_no_obstacle(rule, how):
+    a, b = (nn.Parameter(torch.ones(2)) for _ in "ab")
+    groups = [{"params": [a], "lr": FROZEN_FIRST[how]}, {"params": [b]}]
+    opt = ProbStep(torch.optim.SGD(groups, lr=1e-2), rule)
+    schedule = lr_scheduler.LambdaLR(opt, [lambda k: float(k > 3), lambda k: 1.0])
+    for _ in range(4):
+        opt.step(lambda: (a**2 + b**2).sum())
+        schedule.step()
+    assert a.tolist() == [1.0, 1.0]
+    assert opt.scale > 1
+    assert b[0].item() < 1
+    opt.step(lambda: (a**2 + b**2).sum())
+    assert (a[0].item() < 1) == (how == "by its schedule")
+
+
+@for_every_rule
+def test_a_rate_of_zero_that_the_host_did_not_read_is_a_step_of_no_length(rule, monkeypatch):
+    a = nn.Parameter(torch.ones(2))
+    opt = ProbStep(torch.optim.SGD([a], lr=1e-2), rule)
+    schedule = lr_scheduler.LambdaLR(opt, lambda k: float(k > 0))
+    monkeypatch.setattr(opt, "_rates_are_zero", lambda: False)  # as for a tensor on a device
+    opt.step(lambda: (a**2).sum())
+    assert (a.tolist(), opt.scale) == ([1.0, 1.0], 1.0)
+    schedule.step()
+    opt.step(lambda: (a**2).sum())
+    assert a[0].item() < 1
 
 
 def test_a_group_added_later_joins_the_scale():

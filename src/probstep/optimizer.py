@@ -165,13 +165,14 @@ class ProbStep(Wrapper):
         share = wide(mean_of(loss).detach()) / self._ranks.size
         numbers = self._ranks.total(pack(f, share, step.sum_of_gradients()))
         f_before, value, gradients = numbers.tolist()
+        multiplier = self._multiplier or 1.0  # 0 only of a tensor on a device: an empty step
         known = Observation(
             loss=f_before,
             slope=math.nan,
             loss_after=math.nan,
             resolution=torch.finfo(loss.dtype).eps * abs(value),
-            rate=self._scale_to_propose * self._multiplier,
-            multiplier=self._multiplier,
+            rate=self._scale_to_propose * multiplier,
+            multiplier=multiplier,
             beta=self._beta,
         )
         return known, math.isfinite(gradients)
@@ -632,26 +633,6 @@ class ProbStep(Wrapper):
     def _scale_to_propose(self) -> float:
         """The scale of the base's step: for a search that of rate 1, whatever rate the user gave."""
         return 1 / self._reference_lr if self._is_searching else self.scale
-
-    @property
-    def _reference_lr(self) -> float:
-        """The first group's rate without its schedule."""
-        group = self.param_groups[0]
-        return float(group.get("max_lr", group.get("initial_lr", group["lr"])))
-
-    @property
-    def _multiplier(self) -> float:
-        reference = self._reference_lr
-        return float(self.param_groups[0]["lr"]) / reference if reference else 1.0
-
-    @property
-    def _beta(self) -> float:
-        group = self.param_groups[0]
-        return float(group.get("betas", (group.get("momentum", 0.0),))[0])
-
-    @property
-    def _sign(self) -> float:
-        return -1.0 if self.param_groups[0].get("maximize", False) else 1.0
 
     @property
     def _is_stretching(self) -> bool:

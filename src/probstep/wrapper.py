@@ -141,6 +141,34 @@ class Wrapper(optim.Optimizer):
     def _devices(self) -> set[torch.device]:
         return {p.device for p in self._params()}
 
+    @property
+    def _leading(self) -> dict[str, Any]:
+        """The first group that moves: others may be frozen, by their rate or by their schedule."""
+        return next((g for g in self.param_groups if float(g["lr"])), self.param_groups[0])
+
+    @property
+    def _reference_lr(self) -> float:
+        """The leading group's rate without its schedule."""
+        group = self._leading
+        return float(group.get("max_lr", group.get("initial_lr", 0.0)) or group["lr"])
+
+    @property
+    def _multiplier(self) -> float:
+        """What the schedule makes of that rate."""
+        reference = self._reference_lr
+        return float(self._leading["lr"]) / reference if reference else 1.0
+
+    @property
+    def _beta(self) -> float:
+        """The leading group's momentum."""
+        group = self._leading
+        return float(group.get("betas", (group.get("momentum", 0.0),))[0])
+
+    @property
+    def _sign(self) -> float:
+        """The sign of the loss in what is minimised."""
+        return -1.0 if self.param_groups[0].get("maximize", False) else 1.0
+
     def _rates_are_zero(self) -> bool:
         """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
         rates = [group["lr"] for group in self.param_groups]
