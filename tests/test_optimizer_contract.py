@@ -12,7 +12,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from probstep import PaperRule, ProbStep
+from probstep import PaperRule, ProbStep, RobustRule
 
 from .cases import (
     FROZEN,
@@ -186,6 +186,18 @@ def test_sparse_gradients_have_the_slope_of_their_dense_twins(kind):
         opt.step(lambda table=table: table(torch.tensor([1, 3, 3])).square().sum())
         slopes.append(opt.last_probe.slope)
     assert slopes[0] == pytest.approx(slopes[1])
+
+
+def test_sparse_gradients_are_as_long_as_their_dense_twins_though_they_name_a_row_twice():
+    losses, rows = [], torch.tensor([1, 3, 3, 3])
+    for sparse in (True, False):
+        torch.manual_seed(0)
+        table = nn.Embedding(10, 4, sparse=sparse, dtype=torch.float64)
+        opt = ProbStep(torch.optim.SGD(table.parameters(), lr=0.1), RobustRule())
+        losses.append(
+            [opt.step(lambda table=table: table(rows).pow(4).sum()).item() for _ in range(30)]
+        )
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
 def test_complex_parameters_have_the_slope_of_their_real_and_imaginary_parts():

@@ -77,7 +77,7 @@ class Moved:
 
     def grad_squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm of the gradient."""
-        return self._weighted(torch.dot(g, g) for (g,) in _pieces(self.grad))
+        return self._weighted(_squares(self.grad))
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
@@ -267,9 +267,7 @@ def squared_gradient(optimizer: optim.Optimizer, ranks: Ranks = ALONE) -> Tensor
     with_grad = [
         p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
     ]
-    return _total(
-        ranks.share(p) * torch.dot(g, g) for p in with_grad for (g,) in _pieces(local(p.grad))
-    )
+    return _total(ranks.share(p) * part for p in with_grad for part in _squares(local(p.grad)))
 
 
 def pack(*scalars: Tensor) -> Tensor:
@@ -287,6 +285,12 @@ def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> floa
     if not isinstance(optimizer, COUPLED_DECAY) or is_decoupled:
         return 0.0
     return float(group["weight_decay"])
+
+
+def _squares(grad: Tensor) -> Iterator[Tensor]:
+    # A sparse gradient may name a row twice, and squares are of the sum.
+    whole = grad.coalesce() if grad.is_sparse else grad
+    return (torch.dot(g, g) for (g,) in _pieces(whole))
 
 
 def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
