@@ -74,6 +74,32 @@ def test_a_bad_step_is_taken_back_and_the_base_has_stepped_once():
         assert opt.state[theta]["step"].item() == len(calls) == k
 
 
+class Infinite(torch.optim.SGD):
+    """Its step is infinite from the given one on."""
+
+    def __init__(self, params, lr, since):
+        super().__init__(params, lr=lr)
+        self.since, self.steps = since, 0
+
+    def step(self, closure=None):
+        super().step()
+        self.steps += 1
+        if self.steps >= self.since:
+            self.param_groups[0]["params"][0].data.fill_(torch.inf)
+
+
+@pytest.mark.filterwarnings("ignore:The loss was not finite")
+@pytest.mark.parametrize("since", [1, 2])
+def test_a_step_that_is_bad_at_every_length_is_taken_back_bit_for_bit(since):
+    theta = nn.Parameter(torch.tensor([-0.0, 3.0]))
+    opt = ProbStep(Infinite([theta], 1e-3, since), RobustRule())
+    for _ in range(since):
+        before = theta.detach().clone()
+        opt.step(lambda: (theta**2).sum())
+    assert torch.equal(theta, before)
+    assert torch.equal(theta.signbit(), before.signbit())
+
+
 def test_the_searched_step_starts_from_the_parameters_bit_for_bit():
     theta = nn.Parameter(torch.tensor([0.1, 3.0]))
     before = theta.detach().clone()

@@ -221,7 +221,9 @@ class Step:
     def resize(self, length: float, was: float) -> None:
         """Take `length` times the step, after `was` times: shorter, or any with its direction kept."""
         for k, m in enumerate(self.moved):
-            if self.directions is not None:
+            if not length:  # bit for bit, and though the step were infinite
+                m.after.copy_(m.before)
+            elif self.directions is not None:
                 m.after.copy_(m.before - length * self.directions[k])
             else:
                 m.after.copy_(m.before - (length / was) * (m.before - m.after))

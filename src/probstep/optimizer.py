@@ -5,7 +5,6 @@ arrives, and what a user reads.
 """
 
 import functools
-import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from .displacement import Step, pack, squared_gradient, wide
 from .distributed import Group, Ranks, find_ranks, whole
 from .estimators import LowerBound, Noise, SampleNoise
 from .inference import implied_bound, step_factor
+from .lengths import UNPAIRED, Trial
 from .probe import ModelHooks, Tape, gradients_set_aside
 from .rules import Decision, Observation, PaperRule, Rule, WatchingRule
 from .schedule import Schedule
@@ -37,7 +37,6 @@ from .wrapper import Wrapper, firing_own_hooks
 
 WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", "skipped")
 NO_DECISIONS = dict.fromkeys(WORDS, 0)
-UNPAIRED = Decision(1.0, math.nan, "unpaired")
 SKIPPED = Decision(1.0, math.nan, "skipped")
 NOTHING_PENDING = {"has": 0, "loss": math.nan, "gradient": math.nan}
 PATIENCE = 20  # probes that say nothing, from the first one on, before we say so
@@ -198,39 +197,25 @@ class ProbStep(Wrapper):
         """Probe one length of the step after the other until the rule keeps one."""
         numbers = self._ranks.total(pack(phi, *step.squared_norms(), torch.as_tensor(clip)))
         slope, gradient, distance, clips = numbers.tolist()
-        length, rate = 1.0, known.rate
-        known = replace(known, gradient=math.sqrt(gradient) * self._ranks.size / clips)
-        if self._is_searching:
-            step = step.keeping_direction()
-            length = rule.first_length(known.loss, slope, known.resolution)
-            step.resize(length, was=1.0)
-        for tries in itertools.count(1):
-            loss_after, is_unpaired = self._ranks.total(pack(*probe())).tolist()
-            seen = replace(
-                known,
-                slope=slope * length,
-                loss_after=loss_after,
-                length=math.sqrt(distance) * length,
-                rate=rate * length,
-                tries=tries,
-            )
-            decision = UNPAIRED if is_unpaired else self._judge(seen)
-            if decision.again is None:
-                break
-            if decision.word == "reject":
-                self._count("reject")
-            length, was = length * decision.again, length
-            step.resize(length, was)
-        if self._is_searching:  # nothing was found: the scale stays
-            own = self.scale * known.multiplier
-            if decision is UNPAIRED:
-                step.resize(own / rate, was=length)  # as if there were no rule: the user's own rate
-            seen = replace(seen, rate=own)
-        return seen, decision
+        gradient = math.sqrt(gradient) * self._ranks.size / clips
+        whole = replace(known, slope=slope, gradient=gradient, length=math.sqrt(distance))
+        again = functools.partial(self._total_of, probe)
+        trial = Trial(step, whole, again, self._judge)
+        if not self._is_searching:
+            return trial.shorten()
+        first = rule.first_length(known.loss, slope, known.resolution)
+        own = self.scale * known.multiplier  # the user's rate, as if there were no rule
+        seen, decision = trial.search(first, blind=own / known.rate)
+        return replace(seen, rate=own) if self._is_searching else seen, decision
+
+    def _total_of(self, probe: Callable[[], tuple[Tensor, Tensor]]) -> list[float]:
+        return self._ranks.total(pack(*probe())).tolist()
 
     def _judge(self, seen: Observation) -> Decision:
         memory, decision = self.rule.judge(self._memory["rule"], seen)
         self._remember(rule=memory)
+        if decision.word == "reject":
+            self._count("reject")
         return decision
 
     @contextmanager
@@ -611,7 +596,7 @@ class ProbStep(Wrapper):
 
     @contextmanager
     def _forgotten_if_it_raises(self) -> Iterator[None]:
-        """Put the memory back if a step raises, so that it can be taken again as if for the first time."""
+        """Put the memory back if a step raises, so that the step can be taken again."""
         self._settle()
         memory = self._memory
         try:
