@@ -129,6 +129,17 @@ def test_random_numbers_buffers_and_hooks_are_the_bare_optimizers(form):
     assert opt.metrics()["probes/unpaired"] == 0
 
 
+def test_training_is_the_same_however_the_loss_arrives():
+    data = batches(60)
+    losses = {}
+    for form in FORMS:
+        torch.manual_seed(0)
+        model = plain_network()
+        opt = ProbStep(torch.optim.Adam(model.parameters()), RobustRule())
+        losses[form] = [FORMS[form](opt, model, batch).item() for batch in data]
+    assert all(seen == losses["closure"] for seen in losses.values())
+
+
 def test_gradients_after_a_searched_step_are_those_of_the_batch():
     model = plain_network()
     (batch,) = batches(1)

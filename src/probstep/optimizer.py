@@ -343,9 +343,9 @@ class ProbStep(Wrapper):
             )
             self._remember(rule=memory, scale=self.scale * factor, pending=NOTHING_PENDING)
 
-    def _note(self, loss: Tensor | None) -> None:
+    def _note(self, loss: Tensor) -> None:
         """Keep loss and gradient norm of this step, unread, for the next."""
-        if self._watcher is not None and loss is not None:
+        if self._watcher is not None:
             share = self._sign * mean_of(loss).detach() / self._ranks.size
             self._pending = self._ranks.total(pack(share, squared_gradient(self.base, self._ranks)))
 
@@ -395,7 +395,6 @@ class ProbStep(Wrapper):
                 grad_scale = handed.grad_scale if grad_scale is None else grad_scale
                 loss = loss if whole_loss is None else whole_loss
                 clip = self._clip if grad_scale is None else grad_scale
-                self._note(loss)
                 self._take(loss, reevaluate or handed.reevaluate or again, clip, probing)
         finally:
             self._clip, self._registered = 1.0, _Registered()
@@ -409,10 +408,12 @@ class ProbStep(Wrapper):
     def _take(
         self, loss: Tensor | None, reevaluate: Forward | None, clip: float | Tensor, probing: bool
     ) -> None:
-        if loss is None and reevaluate is not None and (probing or self._is_stretching):
+        is_needed = probing or self._is_stretching or self._watcher is not None
+        if loss is None and reevaluate is not None and is_needed:
             loss, _ = self._replay(reevaluate)  # whether it is paired shows after the step
         if loss is not None:
             self._check_loss(loss)
+            self._note(loss)
         if probing and loss is not None and reevaluate is not None:
             self._adapt(loss, reevaluate, clip)
         elif self._is_stretching and loss is not None:
@@ -495,7 +496,8 @@ class ProbStep(Wrapper):
 
         Args:
             reevaluate: Computes the loss of the coming step's batch again.
-            loss: That loss, if it is at hand; otherwise a probed step costs two forward passes.
+            loss: That loss, if it is at hand; otherwise it costs a forward pass, on a probed step or, for
+                a rule that watches every loss (RobustRule), on every one.
             grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
         self._registered = _Registered(reevaluate, loss, grad_scale)
