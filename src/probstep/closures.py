@@ -32,7 +32,7 @@ def first_pass(
     check: Callable[[object], None],
     recording: AbstractContextManager[None],
     evidence: Evidence,
-) -> tuple[Tensor | None, Forward]:
+) -> tuple[Tensor | None, Forward | None]:
     """Run the closure, and backward unless it did so itself.
 
     Args:
@@ -43,8 +43,8 @@ def first_pass(
         evidence: What earlier steps have taught about the closure.
 
     Returns:
-        The loss (None if the closure returned that and `check` let it pass), and the function that
-        computes it again for a probe.
+        The loss, and the function that computes it again for a probe; None and None if the closure
+        returned None and `check` let it pass.
     """
     before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
     with torch.enable_grad():
@@ -52,7 +52,7 @@ def first_pass(
             loss = closure()
         check(loss)
         if loss is None:
-            return None, closure
+            return None, None
         pairs = zip(params, before, strict=True)
         is_new = any(p.grad is not None and p.grad is not grad for p, (grad, _) in pairs)
         if any(grad is not None for grad, _ in before):

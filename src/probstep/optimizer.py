@@ -74,6 +74,9 @@ class _Registered(NamedTuple):
     grad_scale: float | Tensor | None = None
 
 
+NOBODY_REGISTERED = _Registered()
+
+
 class ProbStep(Wrapper):
     """Adapt the learning rate of a torch optimizer while it trains.
 
@@ -129,7 +132,7 @@ class ProbStep(Wrapper):
         self.process_group = process_group
         self._tape = Tape(model)
         self._clip: float | Tensor = 1.0  # `.grad` over the gradient of the loss
-        self._registered = _Registered()
+        self._registered = NOBODY_REGISTERED
         self._evidence = Evidence()
         self._pending: Tensor | None = None  # loss and |g|^2 of the last step, unread
         self._warned: set[str] = set()
@@ -397,7 +400,7 @@ class ProbStep(Wrapper):
                 clip = self._clip if grad_scale is None else grad_scale
                 self._take(loss, reevaluate or handed.reevaluate or again, clip, probing)
         finally:
-            self._clip, self._registered = 1.0, _Registered()
+            self._clip, self._registered = 1.0, NOBODY_REGISTERED
             self._tape.clear()
         if loss is not None or not self._rates_are_zero():  # not the dry run of a checkpoint
             self._remember(steps=self._memory["steps"] + 1)
@@ -421,7 +424,8 @@ class ProbStep(Wrapper):
         else:
             self._step_base(self.scale)
         is_blind = probing or (self._is_stretching and loss is None)
-        if reevaluate is None and is_blind and not self._rates_are_zero():
+        is_skipped = self._registered is not NOBODY_REGISTERED  # a trainer has no batch
+        if reevaluate is None and is_blind and not is_skipped and not self._rates_are_zero():
             self._warn_once(
                 "no loss",
                 "ProbStep.step() got no way to evaluate the loss again, so it steps as "
@@ -436,9 +440,11 @@ class ProbStep(Wrapper):
             self._step_base(self.scale)
             self._stretch(step, loss, f, self._slope(step, clip))
 
-    def _first_pass(self, closure: Forward, *, record: bool) -> tuple[Tensor | None, Forward]:
+    def _first_pass(
+        self, closure: Forward, *, record: bool
+    ) -> tuple[Tensor | None, Forward | None]:
         params = list(self._params())
-        if self._registered.reevaluate is not None:
+        if self._registered is not NOBODY_REGISTERED:
             # A trainer: it records its own passes, may skip a batch, and its closure sometimes begins
             # the gradients and sometimes adds to them, so that earlier steps teach nothing.
             return first_pass(closure, params, self._check_unless_none, nullcontext(), Evidence())
@@ -486,7 +492,7 @@ class ProbStep(Wrapper):
 
     def reevaluate_with(
         self,
-        reevaluate: Forward,
+        reevaluate: Forward | None,
         loss: Tensor | None = None,
         grad_scale: float | Tensor | None = None,
     ) -> None:
@@ -495,9 +501,10 @@ class ProbStep(Wrapper):
         A trainer's closure may call it, too: what was handed over counts, not what the closure returns.
 
         Args:
-            reevaluate: Computes the loss of the coming step's batch again.
-            loss: That loss, if it is at hand; otherwise it costs a forward pass, on a probed step or, for
-                a rule that watches every loss (RobustRule), on every one.
+            reevaluate: Computes the loss of the coming step's batch again; None if there is no batch, or
+                not before the closure has run.
+            loss: That loss, if it is at hand; otherwise it costs one more forward pass, on a probed step
+                and, for a rule that watches every loss (RobustRule), on any other.
             grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
         self._registered = _Registered(reevaluate, loss, grad_scale)
@@ -518,7 +525,7 @@ class ProbStep(Wrapper):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters."""
-        self._clip, self._registered = 1.0, _Registered()
+        self._clip, self._registered = 1.0, NOBODY_REGISTERED
         self._tape.gradients_cleared()
         if self._is_due():
             self._tape.mark(self._devices())

@@ -217,6 +217,21 @@ def test_whatever_training_step_may_return_is_understood(returns):
     assert (opt.scale > 1) == (returns == "dict")
 
 
+class Skipping(Module):
+    """Skips every third batch."""
+
+    def training_step(self, batch, batch_idx):
+        return None if batch_idx % 3 == 1 else super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
+def test_a_skipped_batch_is_not_probed():
+    module = Skipping()
+    opt = fit(module, epochs=1, adaptation=LearningRateAdaptation(rule=PaperRule())).optimizers[0]
+    assert opt.metrics()["steps"] == BATCHES
+    assert opt.metrics()["probe_forwards"] == opt.metrics()["probes/up"] == BATCHES - 2
+
+
 def test_a_probstep_of_ones_own_keeps_its_settings():
     def own(params, lr):
         return ProbStep(torch.optim.SGD(params, lr=lr), rule=FROZEN)

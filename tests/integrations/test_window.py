@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from probstep import PaperRule, ProbStep
+from probstep import PaperRule, ProbStep, RobustRule
 from probstep.integrations.window import Window
 
 FROZEN = PaperRule(up=1, down=1)
@@ -24,9 +24,9 @@ def parts(count=3):
     return [torch.randn(8, 5, generator=generator) for _ in range(count)]
 
 
-def make(lr=1e-4):
+def make(lr=1e-4, rule=FROZEN):
     model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 1)).double()
-    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=lr), FROZEN)
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=lr), rule)
     return model, opt, Window(opt, weight=1 / 3)
 
 
@@ -84,6 +84,31 @@ def test_a_trainers_closure_may_skip_its_batch():
     before = [p.clone() for p in model.parameters()]
     assert opt.step(lambda: None) is None
     assert all(torch.equal(a, p) for a, p in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("rule", [PaperRule(), RobustRule()], ids=["paper", "robust"])
+def test_a_skipped_batch_teaches_nothing_though_old_gradients_are_in_place(rule):
+    model, opt, window = make(rule=rule)
+    for _ in range(3):
+        opt.zero_grad()
+        accumulate(model, window)
+        opt.step()
+    opt.step(lambda: None)  # here RobustRule hears of the step before
+    before = opt.metrics()
+    for _ in range(2):
+        assert opt.step(lambda: None) is None
+    assert opt.metrics() == {**before, "steps": 6}
+
+
+def test_every_probe_of_a_searched_step_replays_all_micro_batches():
+    model, opt, window = make(rule=RobustRule())
+    for _ in range(5):
+        accumulate(model, window)
+        opt.step()
+        opt.zero_grad()
+    assert opt.metrics()["probes/unpaired"] == 0
+    assert opt.metrics()["probe_forwards"] > 5
+    assert opt.last_probe.loss_after < opt.last_probe.loss
 
 
 @pytest.mark.parametrize("extra", PACKAGES)

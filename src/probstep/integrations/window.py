@@ -68,7 +68,9 @@ class Window:
     def hand_over(self) -> None:
         """Tell the optimizer what its next step descends on."""
         loss = self._total(self._losses) if self._losses else None
-        self.optimizer.reevaluate_with(self._again, loss, self.grad_scale)
+        # Without any, a trainer has skipped its batch, or its closure is still to come.
+        again = self._again if self._parts else None
+        self.optimizer.reevaluate_with(again, loss, self.grad_scale)
 
     def _again(self) -> Tensor:
         losses = []
@@ -78,8 +80,7 @@ class Window:
         return self._total(losses)
 
     def _total(self, losses: list[Tensor]) -> Tensor:
-        # Without any, a trainer has skipped its batch: nothing to descend on, and nothing to see.
-        return self.weight * torch.stack(losses).sum(dim=0) if losses else torch.zeros(())
+        return self.weight * torch.stack(losses).sum(dim=0)
 
 
 def clip_factor(norm: Tensor, max_norm: float) -> Tensor:
