@@ -140,6 +140,52 @@ def test_training_is_the_same_however_the_loss_arrives():
     assert all(seen == losses["closure"] for seen in losses.values())
 
 
+def first_rate(form, *, params=torch.float32, autocast=None, loss=torch.float32, compiled=False):
+    """The rate that a search finds, in various formats of parameters, model and loss."""
+    torch.manual_seed(0)
+    x = torch.randn(64, 10)
+    y = (x[:, 0] > 0).long()
+    layers = [m for k in range(4) for m in (nn.Linear(32 if k else 10, 32), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(32, 2)).to(params)
+    model = torch.compile(model, backend="eager") if compiled else model
+    base = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9)
+    opt = ProbStep(base, RobustRule(), model=model if compiled else None)
+
+    def compute():
+        with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+            logits = model(x.to(params))
+            logits = logits if params == torch.float64 else logits.float()
+            return nn.functional.cross_entropy(logits, y).to(loss)
+
+    if form == "closure":
+        opt.step(compute)
+    else:
+        with opt.forward_pass():
+            value = compute()
+        value.backward()
+        opt.step(loss=value, reevaluate=compute)
+    return opt.effective_lr[0]
+
+
+@pytest.mark.parametrize(
+    "formats",
+    [
+        {"autocast": torch.bfloat16},
+        {"autocast": torch.float16},
+        {"autocast": torch.bfloat16, "compiled": True},
+        {"params": torch.bfloat16},
+        {"params": torch.float16},
+        {"loss": torch.float64},
+        {"params": torch.float64, "loss": torch.float64},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["closure", "forward_pass"])
+def test_the_search_is_not_misled_by_rounding(form, formats):
+    """A step below the rounding of model or parameters changes nothing, which looks like a valley."""
+    assert 1 / 3 < first_rate(form, **formats) / first_rate(form) < 3
+
+
 def test_gradients_after_a_searched_step_are_those_of_the_batch():
     model = plain_network()
     (batch,) = batches(1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from .displacement import Step
 from .rules import Decision, Observation
 
+FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
 UNPAIRED = Decision(1.0, math.nan, "unpaired")
 
 
@@ -22,12 +23,14 @@ class Trial:
     Args:
         step: That step.
         whole: What is known of it; slope, length and rate are those of the whole step.
+        measure: Returns the slope of the step as it is now, in numbers that the parameters can hold.
         probe: Returns the loss after the step as it is now, and whether that is unpaired (1) or not (0).
         judge: Returns what the rule makes of an observation.
     """
 
     step: Step
     whole: Observation
+    measure: Callable[[], float]
     probe: Callable[[], list[float]]
     judge: Callable[[Observation], Decision]
 
@@ -38,11 +41,18 @@ class Trial:
     def search(self, first: float, blind: float) -> tuple[Observation, Decision]:
         """Probe lengths from the first on, both ways; take the blind one if a probe is unpaired."""
         free = replace(self, step=self.step.keeping_direction())
-        free.step.resize(first, was=1.0)
-        seen, decision = free._probe_from(first)
+        seen, decision = free._probe_from(free._first_faithful(first))
         if decision is UNPAIRED:
             free.step.resize(blind, was=1.0)
         return seen, decision
+
+    def _first_faithful(self, length: float) -> float:
+        """Lengthen the step tenfold until the rounding of the parameters leaves it its slope."""
+        self.step.resize(length, was=1.0)
+        while length < 1.0 and self.measure() < FAITHFUL * self.whole.slope * length:
+            length *= 10.0
+            self.step.resize(length, was=1.0)
+        return length
 
     def _probe_from(self, length: float) -> tuple[Observation, Decision]:
         for tries in itertools.count(1):

@@ -39,6 +39,7 @@ WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", 
 NO_DECISIONS = dict.fromkeys(WORDS, 0)
 SKIPPED = Decision(1.0, math.nan, "skipped")
 NOTHING_PENDING = {"has": 0, "loss": math.nan, "gradient": math.nan}
+AVERAGED = 10.0  # a loss averages the roundings of 16-bit numbers, and is finer than these
 PATIENCE = 20  # probes that say nothing, from the first one on, before we say so
 
 
@@ -165,14 +166,16 @@ class ProbStep(Wrapper):
     def _known_before(self, step: Step, loss: Tensor, f: Tensor) -> tuple[Observation, bool]:
         """Return what is known before the step, and whether the gradients are finite."""
         share = wide(mean_of(loss).detach()) / self._ranks.size
-        numbers = self._ranks.total(pack(f, share, step.sum_of_gradients()))
-        f_before, value, gradients = numbers.tolist()
+        rounding = self._tape.rounding / AVERAGED if self._watcher is not None else 0.0
+        of_model = torch.tensor(rounding / self._ranks.size)
+        numbers = self._ranks.total(pack(f, share, step.sum_of_gradients(), of_model))
+        f_before, value, gradients, rounding = numbers.tolist()
         multiplier = self._multiplier or 1.0  # 0 only of a tensor on a device: an empty step
         known = Observation(
             loss=f_before,
             slope=math.nan,
             loss_after=math.nan,
-            resolution=torch.finfo(loss.dtype).eps * abs(value),
+            resolution=max(torch.finfo(loss.dtype).eps, rounding) * abs(value),
             rate=self._scale_to_propose * multiplier,
             multiplier=multiplier,
             beta=self._beta,
@@ -202,17 +205,19 @@ class ProbStep(Wrapper):
         slope, gradient, distance, clips = numbers.tolist()
         gradient = math.sqrt(gradient) * self._ranks.size / clips
         whole = replace(known, slope=slope, gradient=gradient, length=math.sqrt(distance))
-        again = functools.partial(self._total_of, probe)
-        trial = Trial(step, whole, again, self._judge)
+        trial = Trial(
+            step,
+            whole,
+            measure=lambda: self._ranks.total(self._slope(step, clip)).item(),
+            probe=lambda: self._ranks.total(pack(*probe())).tolist(),
+            judge=self._judge,
+        )
         if not self._is_searching:
             return trial.shorten()
         first = rule.first_length(known.loss, slope, known.resolution)
         own = self.scale * known.multiplier  # the user's rate, as if there were no rule
         seen, decision = trial.search(first, blind=own / known.rate)
         return replace(seen, rate=own) if self._is_searching else seen, decision
-
-    def _total_of(self, probe: Callable[[], tuple[Tensor, Tensor]]) -> list[float]:
-        return self._ranks.total(pack(*probe())).tolist()
 
     def _judge(self, seen: Observation) -> Decision:
         memory, decision = self.rule.judge(self._memory["rule"], seen)
@@ -451,11 +456,12 @@ class ProbStep(Wrapper):
         recording = self._tape.recording("closure", self._devices()) if record else nullcontext()
         return first_pass(closure, params, self._check_loss, recording, self._evidence)
 
-    def _on_forward(self, model: nn.Module, begins: bool) -> None:
+    def _on_forward(self, model: nn.Module, value: object, begins: bool) -> None:
         is_training = model.training and torch.is_grad_enabled()
         if not (self._tape.is_replaying or (is_training and self._is_due())):
             return
         if not begins:
+            self._tape.see_output(value)
             self._tape.close("model", self._devices())
         elif (taken := self._tape.open("model", self._devices())) is not None:
             taken.buffers.see(model)

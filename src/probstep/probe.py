@@ -16,7 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.nn.parameter import is_lazy
 
 from .distributed import drop_gathered
@@ -79,8 +82,14 @@ def _content(tensor: Tensor | None) -> Tensor | None:
 
 
 @contextmanager
-def watching(buffers: Buffers, model: nn.Module | None = None) -> Iterator[None]:
+def watching(
+    buffers: Buffers,
+    model: nn.Module | None = None,
+    see_output: Callable[[object], None] | None = None,
+) -> Iterator[None]:
     """See every module that runs meanwhile in this thread before it runs, and the model in any case.
+
+    What modules return is shown to `see_output`, if given.
 
     An optimizer knows no modules, hence a global hook, and only while a pass is recorded or replayed.
     Beside a compiled model there is no hook: it would be compiled again at every probe.
@@ -98,11 +107,16 @@ def watching(buffers: Buffers, model: nn.Module | None = None) -> Iterator[None]
         if not torch.compiler.is_compiling() and threading.get_ident() == thread:
             buffers.see(module)
 
-    handle = register_module_forward_pre_hook(see)
+    def see_return(_: nn.Module, __: object, output: object) -> None:
+        if see_output is not None and threading.get_ident() == thread:
+            see_output(output)
+
+    handles = register_module_forward_pre_hook(see), register_module_forward_hook(see_return)
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _is_compiled(module: nn.Module) -> bool:
@@ -152,6 +166,7 @@ class Pass:
         buffers: What the buffers held then.
         round: How often the gradients had been cleared before.
         end: Where the streams stood when it ended; None until then, and for a closure.
+        rounding: That of the coarsest 16-bit format in which a module returned numbers; 0 without any.
     """
 
     opened_by: str
@@ -160,6 +175,7 @@ class Pass:
     buffers: Buffers
     round: int
     end: RandomState | None = None
+    rounding: float = 0.0
 
 
 class Tape:
@@ -209,6 +225,19 @@ class Tape:
         return self._replay is not None
 
     @property
+    def rounding(self) -> float:
+        """That of the coarsest 16-bit format in which the recorded passes computed; 0 without any.
+
+        Under autocast a loss in float32 is no finer than what it was computed from.
+        """
+        return max((taken.rounding for taken in self._passes), default=0.0)
+
+    def see_output(self, output: object) -> None:
+        """Take note of the format in which a module of the open pass returned numbers."""
+        if self._open is not None:
+            self._open.rounding = max(self._open.rounding, _short_rounding(output))
+
+    @property
     def modules(self) -> Iterator[nn.Module]:
         """The modules that the recorded passes ran."""
         return (module for taken in self._passes for module in taken.buffers.modules)
@@ -222,7 +251,7 @@ class Tape:
             yield
         else:
             try:
-                with watching(taken.buffers, self._model):
+                with watching(taken.buffers, self._model, self.see_output):
                     yield
             except BaseException:
                 self._open = None
@@ -283,6 +312,12 @@ class Tape:
             held.restore()
 
 
+def _short_rounding(output: object) -> float:
+    tensors = output if isinstance(output, tuple | list) else (output,)
+    shorts = (t for t in tensors if isinstance(t, Tensor) and t.is_floating_point())
+    return max((torch.finfo(t.dtype).eps for t in shorts if t.element_size() < 4), default=0.0)
+
+
 class _Replay:
     """Follows a replay along the recorded passes and notices where it leaves them.
 
@@ -333,15 +368,17 @@ class ModelHooks:
     nothing, so that an averaged copy never writes on the original's tape.
     """
 
-    def __init__(self, tell: Callable[[nn.Module, bool], None], *, begins: bool) -> None:
+    def __init__(self, tell: Callable[[nn.Module, object, bool], None], *, begins: bool) -> None:
         self._tell = weakref.WeakMethod(tell)
         self._begins = begins
 
-    def __call__(self, module: nn.Module, *_: object) -> None:
+    def __call__(self, module: nn.Module, *values: object) -> None:
         """Tell the owner, if it still lives; not while the model is being compiled."""
         tell = self._tell()
         if tell is not None and not torch.compiler.is_compiling():
-            tell(module, self._begins)
+            tell(
+                module, values[-1], self._begins
+            )  # what goes in when it begins, what comes out at the end
 
     def __reduce__(self) -> Any:
         return _no_hook, ()
