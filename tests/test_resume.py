@@ -203,6 +203,10 @@ def test_a_distributed_checkpoint_resumes_bitwise(tmp_path, flatten):
     torch.set_rng_state(rng)
     assert run(model, again, data[4:]) == expected
     assert again.metrics() == opt.metrics()
+    _, another = make("adam")
+    assert (
+        another.metrics()["probes/up"] == 0
+    )  # loaded in place, but not into what others begin with
 
 
 def test_a_fresh_optimizer_loads_a_distributed_checkpoint_without_a_warning():

@@ -349,7 +349,7 @@ class ProbStep(Wrapper):
             memory, factor = self._watcher.watch(
                 self._memory["rule"], pending["loss"], pending["gradient"], self.scale, seen
             )
-            self._remember(rule=memory, scale=self.scale * factor, pending=NOTHING_PENDING)
+            self._remember(rule=memory, scale=self.scale * factor, pending=dict(NOTHING_PENDING))
 
     def _note(self, loss: Tensor) -> None:
         """Keep loss and gradient norm of this step, unread, for the next."""
@@ -665,9 +665,9 @@ def _new_memory(bound: LowerBound | None, rule: Rule) -> dict[str, Any]:
         "scale": 1.0,
         "steps": 0,
         "forwards": 0,  # extra forward passes, over all probes
-        "decisions": NO_DECISIONS,
+        "decisions": dict(NO_DECISIONS),  # a copy: loaders write in place
         "last": asdict(nothing),
         "bound": {} if bound is None else bound.init(),
         "rule": rule.init(),
-        "pending": NOTHING_PENDING,
+        "pending": dict(NOTHING_PENDING),
     }
