@@ -10,10 +10,26 @@ from torch import nn, optim
 from torch.nn.utils.parametrizations import spectral_norm
 
 import probstep
+from probstep.rules import Decision, Observation
+
+
+class Fickle(probstep.RobustRule):
+    """Searches the first step, and takes every later one back twice before it keeps it."""
+
+    def is_due(self, memory: dict[str, Any]) -> bool:
+        return True
+
+    def judge(self, memory: dict[str, Any], seen: Observation) -> tuple[dict[str, Any], Decision]:
+        if memory["found"] and seen.tries < 3:
+            return memory, Decision(1.0, 1.0, "reject", again=0.5)
+        return super().judge(memory, seen)
+
 
 FROZEN = probstep.PaperRule(up=1, down=1)  # probes, but never moves the scale
+FICKLE = Fickle()  # probes as often as can be, and moves the scale as it likes
 RULES = {"paper": probstep.PaperRule(), "robust": probstep.RobustRule()}
 for_every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+for_every_probe = pytest.mark.parametrize("rule", [FROZEN, FICKLE], ids=["once", "often"])
 
 
 @dataclass(frozen=True)

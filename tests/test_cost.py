@@ -8,9 +8,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import probstep
-from probstep import PaperRule, ProbStep
+from probstep import PaperRule, ProbStep, RobustRule
 
-from .cases import batches, loss_of, plain_network, step_with_closure
+from .cases import FICKLE, batches, for_every_rule, loss_of, plain_network, step_with_closure
 
 
 class CountReads(TorchDispatchMode):
@@ -72,17 +72,42 @@ def test_a_probed_step_reads_twice_once_before_the_step_and_once_after(setting, 
     assert len(transfers) == 2
 
 
+def test_a_step_taken_back_reads_once_more_for_every_length(monkeypatch):
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), FICKLE)
+    first, second = batches(2)
+    step_with_closure(opt, model, first)
+    rejects, transfers = opt.metrics()["probes/reject"], []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda t: transfers.append(t.shape) or tolist(t))
+    with CountReads() as count:
+        step_with_closure(opt, model, second)
+    lengths = opt.metrics()["probes/reject"] - rejects + 1
+    assert count.reads == 0
+    # What the step before left, what is known before the step, its slope and length; then the losses.
+    assert len(transfers) == 3 + lengths
+
+
 def tensors_alive():
     gc.collect()
     return sum(t.numel() for t in gc.get_objects() if issubclass(type(t), torch.Tensor))
 
 
-def test_nothing_of_the_models_size_is_kept_between_steps():
+KEPT = {
+    "stretched": {"rule": PaperRule(), "lower_bound": 0.0},
+    "searched and taken back": {"rule": FICKLE},
+}
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_nothing_of_the_models_size_is_kept_between_steps(how):
     model = nn.Linear(300, 300)
     x = torch.randn(2, 300)
-    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule(), lower_bound=0.0)
+    unstepped = tensors_alive() + sum(p.numel() for p in model.parameters())  # the gradients
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), **KEPT[how])
     opt.step(lambda: model(x).square().mean())
     before = tensors_alive()
+    assert before - unstepped < 5000
     opt.step(lambda: model(x).square().mean())
     assert tensors_alive() - before < 5000
 
@@ -99,6 +124,16 @@ def test_probing_every_kth_step_calls_the_closure_once_more_every_kth_step():
     assert opt.metrics()["probe_forwards"] == 2
 
 
+@pytest.mark.parametrize("rule", [PaperRule(), RobustRule(), FICKLE])
+def test_the_closure_is_called_once_per_step_and_once_per_probe(rule):
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
+    calls = []
+    for batch in batches(8):
+        opt.step(lambda batch=batch: calls.append(1) or loss_of(model, batch))
+    assert len(calls) == 8 + opt.metrics()["probe_forwards"]
+
+
 def test_doubling_epochs_probe_epochs_one_two_four_and_eight():
     schedule = probstep.DoublingEpochs(steps_per_epoch=10)
     probed = {step // 10 + 1 for step in range(100) if schedule.is_due(step)}
@@ -106,8 +141,9 @@ def test_doubling_epochs_probe_epochs_one_two_four_and_eight():
     assert all(schedule.is_due(step) for step in range(30, 40))
 
 
+@for_every_rule
 @pytest.mark.parametrize("compiled", ["model", "module.compile", "base step"])
-def test_compiled_models_and_steps_train_as_eager_ones(compiled):
+def test_compiled_models_and_steps_train_as_eager_ones(compiled, rule):
     losses = []
     for compile_it in (False, True):
         torch._dynamo.reset()
@@ -121,7 +157,7 @@ def test_compiled_models_and_steps_train_as_eager_ones(compiled):
         used = (
             torch.compile(model, backend="eager") if compile_it and compiled == "model" else model
         )
-        opt = ProbStep(base, PaperRule(), model=used)
+        opt = ProbStep(base, rule, model=used)
         losses.append([step_with_closure(opt, used, batch).item() for batch in batches(4)])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     assert opt.scale > 1
@@ -151,3 +187,16 @@ def test_a_compiled_model_with_dropout_is_replayed_without_recompiling():
         for batch in data[2:]:
             step_with_closure(opt, used, batch)
             assert opt.last_probe.loss == opt.last_probe.loss_after
+
+
+def test_a_compiled_model_is_searched_and_its_steps_taken_back_without_recompiling():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    used = torch.compile(model, backend="eager")
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), FICKLE, model=used)
+    first, *others = batches(4)
+    step_with_closure(opt, used, first)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for batch in others:
+            step_with_closure(opt, used, batch)
+    assert opt.metrics()["probes/unpaired"] == 0

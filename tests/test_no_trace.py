@@ -1,4 +1,7 @@
-"""A probe leaves no trace: with a rule that never moves the scale, training is the bare optimizer's."""
+"""A probe leaves no trace: with a rule that never moves the scale, training is the bare optimizer's.
+
+With one that tries many lengths of a step, all is the bare optimizer's but the length.
+"""
 
 import contextlib
 import random
@@ -12,7 +15,18 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 import probstep
 
-from .cases import FORMS, FROZEN, OPTIMIZERS, batches, loss_of, network, train_bare
+from .cases import (
+    FICKLE,
+    FORMS,
+    FROZEN,
+    OPTIMIZERS,
+    batches,
+    for_every_probe,
+    for_every_rule,
+    loss_of,
+    network,
+    train_bare,
+)
 
 VOTES = ("up", "keep", "down")  # of probes that saw the same function as the first pass
 
@@ -65,6 +79,46 @@ def test_training_is_bit_for_bit_the_bare_optimizers(name):
     assert opt.metrics()["probes/unpaired"] == 0
 
 
+def assert_same_but_for_the_length(name, form, *, with_model=False):
+    """Take steps that are searched and taken back, each from where a bare twin begins as well."""
+    torch.manual_seed(3)
+    model, twin = network(), network()
+    case = OPTIMIZERS[name]
+    bare = case.make(twin.parameters())
+    opt = probstep.ProbStep(
+        case.make(model.parameters()), FICKLE, model=model if with_model else None
+    )
+    for batch in batches(4):
+        before = nn.utils.parameters_to_vector(model.parameters()).detach()
+        twin.load_state_dict(model.state_dict())
+        start = torch.get_rng_state()
+        (loss,) = train_bare(twin, bare, [batch])
+        expected = everything(twin, bare)
+        torch.set_rng_state(start)
+        assert FORMS[form](opt, model, batch) == loss
+        seen = everything(model, opt)
+        moved, expected_move = (
+            before - torch.cat([p.flatten() for p in values.pop("parameters")])
+            for values in (seen, expected)
+        )
+        same(seen, expected)
+        assert torch.cosine_similarity(moved, expected_move, dim=0) > 0.999
+    assert opt.metrics()["probes/search"] == 1
+    assert opt.metrics()["probes/reject"] >= 2 * 3
+    assert opt.metrics()["probes/unpaired"] == 0
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not OPTIMIZERS[name].warns])
+def test_a_step_tried_at_many_lengths_is_the_bare_optimizers_but_for_its_length(name):
+    assert_same_but_for_the_length(name, "closure")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("with_model", [False, True])
+def test_so_it_is_however_the_loss_arrives(form, with_model):
+    assert_same_but_for_the_length("adam", form, with_model=with_model)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_model", [False, True])
 def test_training_is_the_bare_optimizers_however_the_loss_arrives(form, with_model):
@@ -94,6 +148,7 @@ def test_a_step_of_no_length_is_probed_to_the_first_loss_bit_for_bit(form, with_
         assert opt.last_probe.loss == opt.last_probe.loss_after == loss.item()
 
 
+@for_every_probe
 @pytest.mark.parametrize(
     "layer",
     [
@@ -103,9 +158,9 @@ def test_a_step_of_no_length_is_probed_to_the_first_loss_bit_for_bit(form, with_
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_buffers_are_what_one_forward_pass_makes_them(layer):
+def test_buffers_are_what_one_forward_pass_makes_them(layer, rule):
     x = torch.randn(5, 4, 4) if isinstance(layer, nn.InstanceNorm1d) else torch.randn(5, 4)
-    opt = probstep.ProbStep(torch.optim.SGD(layer.parameters(), lr=0.1), FROZEN)
+    opt = probstep.ProbStep(torch.optim.SGD(layer.parameters(), lr=0.1), rule)
     state = {name: b.clone() for name, b in layer.named_buffers()}
     layer(x)
     once = {name: b.clone() for name, b in layer.named_buffers()}
@@ -124,6 +179,15 @@ def test_a_model_that_draws_from_python_and_numpy_is_replayed_too():
     opt = probstep.ProbStep(torch.optim.SGD([w], lr=1e-30), FROZEN)
     opt.step(closure)
     assert opt.last_probe.loss == opt.last_probe.loss_after
+
+
+def test_every_length_is_tried_with_the_same_numbers_from_python_and_numpy():
+    w = nn.Parameter(torch.ones(1))
+    opt = probstep.ProbStep(torch.optim.SGD([w], lr=0.1), FICKLE)
+    for _ in range(3):
+        opt.step(lambda: (w * (random.random() + np.random.rand())).square().sum())  # noqa: NPY002
+    assert opt.metrics()["probes/unpaired"] == 0
+    assert opt.metrics()["probes/reject"] >= 4
 
 
 def test_a_closure_that_draws_before_it_calls_the_model_is_replayed_from_its_beginning():
@@ -156,9 +220,10 @@ def test_without_recording_the_pass_is_taken_to_begin_at_zero_grad_or_at_the_las
     assert dropped(model, second, opt, zero_first=False) in VOTES
 
 
-def test_random_numbers_drawn_in_between_leave_the_probe_unpaired_with_a_remedy():
+@for_every_rule
+def test_random_numbers_drawn_in_between_leave_the_probe_unpaired_with_a_remedy(rule):
     model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
-    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
     (batch,) = batches(1)
     opt.zero_grad()
     torch.rand(1)  # an augmentation, say
@@ -224,9 +289,10 @@ def test_evaluating_the_model_between_steps_does_not_disturb_the_record():
     assert dropped(model, batch, opt) in VOTES
 
 
-def test_gradients_that_the_user_reads_after_the_step_are_those_of_the_batch():
+@for_every_probe
+def test_gradients_that_the_user_reads_after_the_step_are_those_of_the_batch(rule):
     model = network()
-    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), FROZEN)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), rule)
     (batch,) = batches(1)
 
     def closure():
@@ -239,10 +305,11 @@ def test_gradients_that_the_user_reads_after_the_step_are_those_of_the_batch():
     assert all(p.grad.abs().sum() > 0 for name, p in model.named_parameters() if "4" in name)
 
 
-def test_inside_autocast_the_probe_sees_the_new_weights():
+@for_every_probe
+def test_inside_autocast_the_probe_sees_the_new_weights(rule):
     model = nn.Linear(64, 64)
     x = torch.randn(32, 64)
-    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1.0), FROZEN)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1.0), rule)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         opt.step(lambda: model(x).float().square().mean())
     assert opt.last_probe.loss_after != opt.last_probe.loss
@@ -309,10 +376,11 @@ def test_a_pass_that_raised_is_forgotten():
     assert opt.last_probe.loss_after == opt.last_probe.loss
 
 
-def test_a_probe_that_covers_half_of_the_micro_batches_is_unpaired():
+@for_every_probe
+def test_a_probe_that_covers_half_of_the_micro_batches_is_unpaired(rule):
     model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
     first, second = batches(2)
-    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), FROZEN, model=model)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule, model=model)
     assert unpaired(
         model,
         opt,
@@ -321,10 +389,11 @@ def test_a_probe_that_covers_half_of_the_micro_batches_is_unpaired():
     )
 
 
-def test_the_gradients_of_another_optimizers_parameters_are_left_alone():
+@for_every_probe
+def test_the_gradients_of_another_optimizers_parameters_are_left_alone(rule):
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     (batch,) = batches(1)
-    opt = probstep.ProbStep(torch.optim.SGD(model[0].parameters(), lr=0.5), FROZEN)
+    opt = probstep.ProbStep(torch.optim.SGD(model[0].parameters(), lr=0.5), rule)
     other = torch.optim.SGD(model[2].parameters(), lr=0.5)
 
     def closure():
@@ -339,10 +408,11 @@ def test_the_gradients_of_another_optimizers_parameters_are_left_alone():
     same(model[2].weight.grad, expected)
 
 
-def test_buffers_beside_the_model_are_left_alone_too():
+@for_every_probe
+def test_buffers_beside_the_model_are_left_alone_too(rule):
     model, head = nn.Linear(6, 4), nn.BatchNorm1d(4)
     (x, _), *_ = batches(1)
-    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), FROZEN, model=model)
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), rule, model=model)
     opt.step(lambda: head(model(x)).square().mean())
     assert head.num_batches_tracked.item() == 1
 
@@ -360,21 +430,23 @@ class Odd(nn.Module):
         return self.linear(x) * self.constant * self.expanded
 
 
-def test_a_graph_that_waits_for_its_backward_is_left_alone():
+@for_every_probe
+def test_a_graph_that_waits_for_its_backward_is_left_alone(rule):
     model = Odd()
     (x, _), *_ = batches(1)
     shared = nn.Parameter(torch.ones(6))
     waiting = (shared * model.constant * model.expanded).square().sum()
-    opt = probstep.ProbStep(torch.optim.SGD(model.linear.parameters(), lr=0.1), FROZEN)
+    opt = probstep.ProbStep(torch.optim.SGD(model.linear.parameters(), lr=0.1), rule)
     opt.step(lambda: model(x).square().mean())
     waiting.backward()  # autograd would raise if the buffers it saved had been written to
     same(shared.grad, torch.full((6,), 2.0))
 
 
-def test_lazy_modules_are_no_obstacle():
+@for_every_probe
+def test_lazy_modules_are_no_obstacle(rule):
     model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
     (x, _), *_ = batches(1)
     model[0](x)
-    opt = probstep.ProbStep(torch.optim.SGD(model[0].parameters(), lr=0.1), FROZEN)
+    opt = probstep.ProbStep(torch.optim.SGD(model[0].parameters(), lr=0.1), rule)
     opt.step(lambda: model(x).square().mean())
     assert model[1].num_batches_tracked.item() == 1

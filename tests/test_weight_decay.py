@@ -5,6 +5,9 @@ import torch
 from torch import nn, optim
 
 import probstep
+from probstep import PaperRule
+
+from .cases import FICKLE
 
 
 class MySGD(optim.SGD):
@@ -33,6 +36,9 @@ DECOUPLED = {
 DECAY = 0.3
 
 
+PROBED = pytest.mark.parametrize("rule", [PaperRule(), FICKLE], ids=["once", "often"])
+
+
 def parameters():
     torch.manual_seed(0)
     return [nn.Parameter(torch.randn(4, 3, dtype=torch.float64)) for _ in range(2)]
@@ -49,7 +55,7 @@ def test_coupled_decay_equals_the_penalty_written_into_the_loss(name):
     for in_loss in (False, True):
         params = parameters()
         base = kind(params, lr=1e-3, weight_decay=0.0 if in_loss else DECAY, **settings)
-        opt = probstep.ProbStep(base, probstep.PaperRule())
+        opt = probstep.ProbStep(base, PaperRule())
 
         def loss(params=params, in_loss=in_loss):
             penalty = DECAY / 2 * sum((p**2).sum() for p in params)
@@ -62,28 +68,61 @@ def test_coupled_decay_equals_the_penalty_written_into_the_loss(name):
         assert getattr(probes[0], name) == pytest.approx(getattr(probes[1], name), rel=1e-9)
 
 
+def objective(params, decay):
+    return (quartic(params) + decay / 2 * sum((p**2).sum() for p in params)).item()
+
+
+def assert_probed(opt, before, params, decay):
+    """The last probe saw the objective before and after, and its slope along the step that was kept."""
+    pairs = list(zip(before, params, strict=True))
+    slope = sum(((4 * b**3 + decay * b) * (b - p.detach())).sum().item() for b, p in pairs)
+    assert opt.last_probe.slope == pytest.approx(slope, rel=1e-9)
+    assert opt.last_probe.loss == pytest.approx(objective(before, decay), rel=1e-14)
+    assert opt.last_probe.loss_after == pytest.approx(objective(params, decay), rel=1e-14)
+
+
+@PROBED
+@pytest.mark.parametrize("name", COUPLED)
+def test_coupled_decay_counts_in_slope_and_losses(name, rule):
+    kind, settings = COUPLED[name]
+    params = parameters()
+    opt = probstep.ProbStep(kind(params, lr=1e-3, weight_decay=DECAY, **settings), rule)
+    for _ in range(3):
+        before = [p.detach().clone() for p in params]
+        opt.step(lambda: quartic(params))
+        assert_probed(opt, before, params, DECAY)
+
+
+@PROBED
 @pytest.mark.parametrize("name", DECOUPLED)
-def test_decoupled_decay_counts_in_the_displacement_and_not_in_the_losses(name):
+def test_decoupled_decay_counts_in_the_displacement_and_not_in_the_losses(name, rule):
     kind, settings = DECOUPLED[name]
     params = parameters()
-    opt = probstep.ProbStep(
-        kind(params, lr=1e-4, weight_decay=DECAY, **settings), probstep.PaperRule()
-    )
+    opt = probstep.ProbStep(kind(params, lr=1e-4, weight_decay=DECAY, **settings), rule)
+    for _ in range(3):
+        before = [p.detach().clone() for p in params]
+        opt.step(lambda: quartic(params))
+        assert_probed(opt, before, params, 0.0)
+
+
+@pytest.mark.parametrize("name", DECOUPLED)
+def test_decoupled_decay_counts_in_the_ratio(name):
+    kind, settings = DECOUPLED[name]
+    params = parameters()
+    opt = probstep.ProbStep(kind(params, lr=1e-4, weight_decay=DECAY, **settings), PaperRule())
     before = [p.detach().clone() for p in params]
     opt.step(lambda: quartic(params))
-    pairs = list(zip(before, params, strict=True))
-    slope = sum((4 * b**3 * (b - p.detach())).sum().item() for b, p in pairs)
-    assert opt.last_probe.slope == pytest.approx(slope, rel=1e-9)
     assert opt.last_probe.loss == quartic(before).item()
     assert opt.last_probe.loss_after == quartic(params).item()
     # A short step sees no curvature. (With the decay left out of the slope: 4.35.)
     assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
 
 
-def test_groups_decay_each_by_their_own():
+@PROBED
+def test_groups_decay_each_by_their_own(rule):
     a, b = parameters()
     base = optim.SGD([{"params": [a], "weight_decay": DECAY}, {"params": [b]}], lr=1e-3)
-    opt = probstep.ProbStep(base, probstep.PaperRule())
+    opt = probstep.ProbStep(base, rule)
     expected = quartic([a, b]).item() + DECAY / 2 * (a**2).sum().item()
     opt.step(lambda: quartic([a, b]))
     assert opt.last_probe.loss == pytest.approx(expected)
@@ -91,7 +130,7 @@ def test_groups_decay_each_by_their_own():
 
 def test_clipping_scales_the_gradient_of_the_loss_but_not_the_decay():
     (a, _) = parameters()
-    opt = probstep.ProbStep(optim.SGD([a], lr=1e-6, weight_decay=DECAY), probstep.PaperRule())
+    opt = probstep.ProbStep(optim.SGD([a], lr=1e-6, weight_decay=DECAY), PaperRule())
     loss = quartic([a])
     loss.backward()
     opt.clip_grad_norm_(0.1)
