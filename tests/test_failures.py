@@ -7,9 +7,17 @@ import torch
 from torch import nn
 
 import probstep
-from probstep import PaperRule, ProbStep
+from probstep import PaperRule, ProbStep, RobustRule
 
-from .cases import batches, for_every_rule, loss_of, network, plain_network, step_with_closure
+from .cases import (
+    FICKLE,
+    batches,
+    for_every_rule,
+    loss_of,
+    network,
+    plain_network,
+    step_with_closure,
+)
 
 
 class Oops(Exception):
@@ -50,10 +58,13 @@ class Failing:
         return loss
 
 
+@for_every_rule
 @pytest.mark.parametrize("backward", [False, True])
-def test_a_closure_that_raises_in_the_first_pass_changes_nothing_but_the_random_stream(backward):
+def test_a_closure_that_raises_in_the_first_pass_changes_nothing_but_the_random_stream(
+    backward, rule
+):
     model = network()
-    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    opt = ProbStep(torch.optim.Adam(model.parameters()), rule)
     before = snapshot(model, opt)
     with pytest.raises(Oops):
         opt.step(Failing(model, batches(1)[0], at=1, backward=backward))
@@ -65,12 +76,21 @@ def test_a_closure_that_raises_in_the_first_pass_changes_nothing_but_the_random_
     assert all(p.grad is None for p in model.parameters())
 
 
+RAISES_IN_A_PROBE = {
+    "the only probe": ({"rule": PaperRule(), "lower_bound": 0.0}, 2),
+    "the first of a search": ({"rule": RobustRule()}, 2),
+    "a later one of a search": ({"rule": RobustRule()}, 5),
+}
+
+
 @pytest.mark.parametrize("backward", [False, True])
-def test_a_closure_that_raises_in_the_probe_takes_the_step_back(backward):
+@pytest.mark.parametrize("where", RAISES_IN_A_PROBE)
+def test_a_closure_that_raises_in_the_probe_takes_the_step_back(where, backward):
+    settings, at = RAISES_IN_A_PROBE[where]
     model = network()
-    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=0.1), PaperRule(), lower_bound=0.0)
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=0.1), **settings)
     before = snapshot(model, opt)
-    closure = Failing(model, batches(1)[0], at=2, backward=backward)
+    closure = Failing(model, batches(1)[0], at=at, backward=backward)
     with pytest.raises(Oops):
         opt.step(closure)
     after = snapshot(model, opt)
@@ -92,16 +112,19 @@ def test_a_closure_that_raises_in_the_probe_takes_the_step_back(backward):
     opt.step(closure)  # and life goes on
 
 
-def test_a_later_probe_that_raises_still_takes_the_parameters_back():
+@pytest.mark.parametrize(("rule", "probe"), [(PaperRule(), 1), (FICKLE, 1), (FICKLE, 3)])
+def test_a_later_probe_that_raises_still_takes_the_parameters_back(rule, probe):
     model = plain_network()
-    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=0.1), PaperRule())
-    closure = Failing(model, batches(1)[0], at=4, backward=False)
-    opt.step(closure)
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=0.1), rule)
+    (batch,) = batches(1)
+    step_with_closure(opt, model, batch)
     before = [p.detach().clone() for p in model.parameters()]
+    memory = opt.metrics()
     with pytest.raises(Oops):
-        opt.step(closure)
+        opt.step(Failing(model, batch, at=1 + probe, backward=False))
     same([p.detach() for p in model.parameters()], before)
     assert opt.param_groups[0]["lr"] == 0.1
+    assert opt.metrics() == memory
 
 
 @for_every_rule
@@ -123,11 +146,14 @@ def test_a_step_that_raised_can_be_taken_again_as_if_for_the_first_time(rule, at
     assert losses[0] == losses[1]
 
 
-def test_an_inner_optimizer_that_raises_gives_the_rates_back():
+@pytest.mark.parametrize(
+    ("rule", "scale"), [(PaperRule(), 1.2), (RobustRule(), pytest.approx(2500, rel=1e-3))]
+)
+def test_an_inner_optimizer_that_raises_gives_the_rates_back(rule, scale):
     a = nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), rule)
     opt.step(lambda: (a**2 * 1e-3).sum())
-    assert opt.scale == 1.2
+    assert opt.scale == scale
     opt.base.step = Failing(None, None, at=1, backward=False)
     with pytest.raises(Oops):
         opt.step(lambda: (a**2).sum())
@@ -146,10 +172,11 @@ def test_a_loss_that_is_not_finite_after_the_step_halves_the_scale_and_is_report
     assert not math.isfinite(opt.last_probe.loss_after)
 
 
+@for_every_rule
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_gradients_that_are_not_finite_skip_a_probed_step_with_a_warning(bad):
+def test_gradients_that_are_not_finite_skip_a_probed_step_with_a_warning(bad, rule):
     a = nn.Parameter(torch.ones(2))
-    opt = ProbStep(torch.optim.Adam([a], lr=0.5), PaperRule())
+    opt = ProbStep(torch.optim.Adam([a], lr=0.5), rule)
     opt.step(lambda: (a**2).sum())
     before, steps = a.detach().clone(), opt.state[a]["step"].item()
     with pytest.warns(RuntimeWarning, match="gradients were not finite"):
@@ -167,10 +194,11 @@ def test_the_ratio_does_not_depend_on_the_zero_of_the_loss(offset):
     assert opt.last_probe.ratio == pytest.approx(1.8)
 
 
-def test_a_loss_of_exactly_zero_is_no_obstacle():
+@pytest.mark.parametrize(("rule", "bounds"), [(PaperRule(), (None, 0.0)), (RobustRule(), (None,))])
+def test_a_loss_of_exactly_zero_is_no_obstacle(rule, bounds):
     a = nn.Parameter(torch.zeros(2))
-    for bound in (None, 0.0):
-        opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), lower_bound=bound)
+    for bound in bounds:
+        opt = ProbStep(torch.optim.SGD([a], lr=0.1), rule, lower_bound=bound)
         opt.step(lambda: (a**2).sum())
         assert opt.last_probe.decision == "uninformative"
         same(a.detach(), torch.zeros(2))
@@ -212,6 +240,16 @@ WRONG_INPUT = {
         lambda: ProbStep(sgd(), lower_bound="zero"),
         TypeError,
         "lower_bound must be",
+    ),
+    "a bound by default": (
+        lambda: ProbStep(sgd(), lower_bound=0.0),
+        ValueError,
+        r"RobustRule, the default, .* Add rule=probstep.PaperRule\(\)",
+    ),
+    "noise by default": (
+        lambda: ProbStep(sgd(), noise=probstep.SampleNoise()),
+        ValueError,
+        "lower_bound and noise go with PaperRule",
     ),
     "a lower bound to maximise": (
         lambda: ProbStep(sgd(maximize=True), lower_bound=probstep.Interpolation()),
@@ -269,22 +307,24 @@ RETURNS = {
 }
 
 
+@for_every_rule
 @pytest.mark.parametrize("what", RETURNS)
-def test_a_closure_that_returns_no_loss_is_refused_and_nothing_changes(what):
+def test_a_closure_that_returns_no_loss_is_refused_and_nothing_changes(what, rule):
     convert, error, message = RETURNS[what]
     model = plain_network()
-    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    opt = ProbStep(torch.optim.Adam(model.parameters()), rule)
     before = snapshot(model, opt)
     with pytest.raises(error, match=message):
         opt.step(lambda: convert(loss_of(model, batches(1)[0])))
     same(snapshot(model, opt), before)
 
 
+@for_every_rule
 @pytest.mark.parametrize("what", RETURNS)
-def test_a_probe_that_returns_something_else_is_refused_and_nothing_changes(what):
+def test_a_probe_that_returns_something_else_is_refused_and_nothing_changes(what, rule):
     convert, error, _ = RETURNS[what]
     model = plain_network()
-    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    opt = ProbStep(torch.optim.Adam(model.parameters()), rule)
     before = snapshot(model, opt)
     loss = loss_of(model, batches(1)[0])
     loss.backward()
@@ -321,7 +361,7 @@ def test_sample_noise_is_the_variance_of_the_mean():
 
 def test_a_running_minimum_of_negative_losses_is_refused():
     a = nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=0.1), lower_bound=probstep.RunningMinimum())
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), lower_bound=probstep.RunningMinimum())
     with pytest.raises(ValueError, match="never negative"):
         opt.step(lambda: (a**2).sum() - 10)
     assert a.item() == 1.0
@@ -355,7 +395,7 @@ def test_a_backward_that_raises_leaves_the_gradients_as_they_were():
 
 def test_a_rate_under_all_rounding_is_told_once():
     a = nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=1e-12))
+    opt = ProbStep(torch.optim.SGD([a], lr=1e-12), PaperRule())
     with pytest.warns(RuntimeWarning, match="larger rate") as caught:
         for _ in range(50):
             opt.step(lambda: (a**2).sum() + 1)

@@ -15,6 +15,7 @@ from torch.optim.optimizer import (
 from probstep import PaperRule, ProbStep, RobustRule
 
 from .cases import (
+    FICKLE,
     FROZEN,
     OPTIMIZERS,
     batches,
@@ -65,14 +66,15 @@ def rates_of(opt, make_scheduler, steps=8):
     return seen, base
 
 
+@for_every_rule
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("as_tensor", [False, True])
-def test_a_scheduler_composes_exactly_and_the_scale_survives(name, as_tensor):
+def test_a_scheduler_composes_exactly_and_the_scale_survives(name, as_tensor, rule):
     def bare(params):
         return torch.optim.SGD(params, lr=torch.tensor(1e-3) if as_tensor else 1e-3, momentum=0.5)
 
     expected, _ = rates_of(bare, SCHEDULERS[name])
-    seen, opt = rates_of(lambda params: ProbStep(bare(params), PaperRule()), SCHEDULERS[name])
+    seen, opt = rates_of(lambda params: ProbStep(bare(params), rule), SCHEDULERS[name])
     assert seen == expected
     assert opt.scale > 1
     assert opt.effective_lr == [seen[-1] * opt.scale]
@@ -88,10 +90,11 @@ def test_a_scheduler_that_was_made_for_the_inner_optimizer_goes_on_working():
     assert opt.effective_lr == [0.05]
 
 
-def test_a_tensor_lr_is_scaled_in_place_even_when_groups_share_it():
+@for_every_rule
+def test_a_tensor_lr_is_scaled_in_place_even_when_groups_share_it(rule):
     lr = torch.tensor(0.5)
     a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([{"params": [a]}, {"params": [b]}], lr=lr), PaperRule())
+    opt = ProbStep(torch.optim.SGD([{"params": [a]}, {"params": [b]}], lr=lr), rule)
     opt.step(lambda: (a * b * 1e-3).sum())
     opt.step(lambda: (a * b * 1e-3).sum())
     assert opt.param_groups[0]["lr"] is lr
@@ -100,13 +103,15 @@ def test_a_tensor_lr_is_scaled_in_place_even_when_groups_share_it():
     assert opt.effective_lr == [0.5 * opt.scale] * 2
 
 
-def test_groups_keep_the_ratios_of_their_rates():
+@for_every_rule
+def test_groups_keep_the_ratios_of_their_rates(rule):
     a, b = (nn.Parameter(torch.ones(2)) for _ in "ab")
     base = torch.optim.SGD([{"params": [a], "lr": 1e-3}, {"params": [b], "lr": 1e-2}])
-    opt = ProbStep(base, PaperRule())
+    opt = ProbStep(base, rule)
     for _ in range(3):
         opt.step(lambda: (a.sum() + b.sum()) ** 2)
-    assert opt.effective_lr == pytest.approx([1e-3 * 1.2**3, 1e-2 * 1.2**3])
+    scale = 1.2**3 if isinstance(rule, PaperRule) else opt.scale
+    assert opt.effective_lr == pytest.approx([1e-3 * scale, 1e-2 * scale])
     assert (1 - b).sum().item() == pytest.approx(10 * (1 - a).sum().item(), rel=1e-4)
 
 
@@ -143,30 +148,34 @@ def test_a_rate_of_zero_that_the_host_did_not_read_is_a_step_of_no_length(rule, 
     assert a[0].item() < 1
 
 
-def test_a_group_added_later_joins_the_scale():
+@for_every_rule
+def test_a_group_added_later_joins_the_scale(rule):
     a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=1e-3), PaperRule())
+    opt = ProbStep(torch.optim.SGD([a], lr=1e-3), rule)
     opt.step(lambda: (a**2).sum())
+    scale = 1.2 if isinstance(rule, PaperRule) else opt.scale
     opt.add_param_group({"params": [b], "lr": 1e-2})
-    assert opt.effective_lr == pytest.approx([1.2e-3, 1.2e-2])
+    assert opt.effective_lr == pytest.approx([1e-3 * scale, 1e-2 * scale])
     opt.step(lambda: (a**2 + b**2).sum())
     assert b.item() < 1
 
 
-def test_an_empty_group_and_frozen_and_unused_parameters_are_no_obstacle():
+@pytest.mark.parametrize(("rule", "decision"), [(PaperRule(), "up"), (RobustRule(), "search")])
+def test_an_empty_group_and_frozen_and_unused_parameters_are_no_obstacle(rule, decision):
     a, unused = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     frozen = nn.Parameter(torch.ones(1), requires_grad=False)
     nothing = nn.Parameter(torch.ones(0))
     base = torch.optim.Adam([{"params": [a, unused, frozen, nothing]}, {"params": []}], lr=1e-3)
-    opt = ProbStep(base, PaperRule())
-    opt.step(lambda: (a * frozen).sum() + nothing.sum())
+    opt = ProbStep(base, rule)
+    opt.step(lambda: (a * frozen).square().sum() + nothing.sum())
     assert a.item() < 1 == unused.item() == frozen.item()
-    assert opt.last_probe.decision == "up"
+    assert opt.last_probe.decision == decision
 
 
-def test_a_step_without_any_gradient_is_no_obstacle():
+@for_every_rule
+def test_a_step_without_any_gradient_is_no_obstacle(rule):
     a = nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), rule)
     loss = torch.ones((), requires_grad=True) * 1.0
     opt.step(loss=loss, reevaluate=lambda: loss)
     assert opt.scale == 1.0
@@ -200,32 +209,37 @@ def test_sparse_gradients_are_as_long_as_their_dense_twins_though_they_name_a_ro
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
-def test_complex_parameters_have_the_slope_of_their_real_and_imaginary_parts():
+@for_every_rule
+def test_complex_parameters_have_the_slope_of_their_real_and_imaginary_parts(rule):
     z = nn.Parameter(torch.tensor([1 + 2j, -1 + 0.5j]))
     w = nn.Parameter(torch.view_as_real(z.detach()).clone())
     probes = []
     for p, f in ((z, lambda: z.abs().pow(2).sum()), (w, lambda: w.pow(2).sum())):
-        opt = ProbStep(torch.optim.SGD([p], lr=0.1, weight_decay=0.1), PaperRule())
+        opt = ProbStep(torch.optim.SGD([p], lr=0.1, weight_decay=0.1), rule)
         opt.step(f)
         probes.append(opt.last_probe)
     assert probes[0].slope == pytest.approx(probes[1].slope)
     assert probes[0].ratio == pytest.approx(probes[1].ratio)
 
 
+@for_every_rule
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_parameters_of_any_precision_are_adapted_and_keep_it(dtype):
+def test_parameters_of_any_precision_are_adapted_and_keep_it(dtype, rule):
     model = nn.Linear(6, 3).to(dtype)
-    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-2), PaperRule())
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-2), rule)
     for x, y in batches(4, dtype):
         opt.step(lambda x=x, y=y: nn.functional.cross_entropy(model(x).float(), y))
     assert all(p.dtype == dtype for p in model.parameters())
     assert opt.scale > 1
 
 
-def test_parameters_of_mixed_precision_are_adapted_together():
+@pytest.mark.parametrize(
+    "settings", [{"rule": PaperRule(), "lower_bound": 0.0}, {"rule": RobustRule()}]
+)
+def test_parameters_of_mixed_precision_are_adapted_together(settings):
     a = nn.Parameter(torch.ones(2, dtype=torch.float64))
     b = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
-    opt = ProbStep(torch.optim.SGD([a, b], lr=1e-2), PaperRule(), lower_bound=0.0)
+    opt = ProbStep(torch.optim.SGD([a, b], lr=1e-2), **settings)
     opt.step(lambda: (a**2).sum() + (b.double() ** 2).sum())
     assert (a.dtype, b.dtype) == (torch.float64, torch.bfloat16)
     assert opt.last_probe.loss_after < opt.last_probe.loss
@@ -238,19 +252,21 @@ def test_a_half_precision_loss_is_judged_by_its_own_rounding():
     assert opt.last_probe.decision == "uninformative"
 
 
+@for_every_rule
 @pytest.mark.parametrize("name", [n for n in OPTIMIZERS if not OPTIMIZERS[n].warns])
-def test_every_optimizer_lowers_the_loss_under_adaptation(name):
+def test_every_optimizer_lowers_the_loss_under_adaptation(name, rule):
     model = plain_network()
-    opt = ProbStep(OPTIMIZERS[name].make(model.parameters()), PaperRule())
+    opt = ProbStep(OPTIMIZERS[name].make(model.parameters()), rule)
     (batch,) = batches(1)
     losses = [step_with_closure(opt, model, batch).item() for _ in range(30)]
     up = "maximize" in name
     assert (losses[-1] > losses[0]) if up else (losses[-1] < losses[0])
 
 
-def test_muon_is_adapted_too():
+@for_every_rule
+def test_muon_is_adapted_too(rule):
     model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.Tanh(), nn.Linear(8, 3, bias=False))
-    opt = ProbStep(torch.optim.Muon(model.parameters(), lr=1e-3), PaperRule())
+    opt = ProbStep(torch.optim.Muon(model.parameters(), lr=1e-3), rule)
     (batch,) = batches(1)
     losses = [step_with_closure(opt, model, batch).item() for _ in range(20)]
     assert losses[-1] < losses[0]
@@ -267,21 +283,23 @@ class Consuming(torch.optim.SGD):
             p.grad = None
 
 
-def test_an_optimizer_that_changes_and_drops_its_gradients_is_measured_rightly():
+@for_every_rule
+def test_an_optimizer_that_changes_and_drops_its_gradients_is_measured_rightly(rule):
     probes = []
     for kind in (Consuming, torch.optim.SGD):
         a = nn.Parameter(torch.tensor([1.0, 2.0]))
-        opt = ProbStep(kind([a], lr=1e-2), PaperRule())
+        opt = ProbStep(kind([a], lr=1e-2), rule)
         opt.step(lambda a=a: (a**2).sum())
         probes.append(opt.last_probe)
     assert probes[0] == probes[1]
 
 
-def test_hooks_fire_exactly_once_wherever_they_are_registered():
+@pytest.mark.parametrize("rule", [PaperRule(), FICKLE], ids=["paper", "searched and taken back"])
+def test_hooks_fire_exactly_once_wherever_they_are_registered(rule):
     calls = []
     model = plain_network()
     base = torch.optim.SGD(model.parameters(), lr=0.1)
-    opt = ProbStep(base, PaperRule())
+    opt = ProbStep(base, rule)
     handles = [
         base.register_step_pre_hook(lambda *a: calls.append("base before")),
         base.register_step_post_hook(lambda *a: calls.append("base after")),
@@ -290,20 +308,29 @@ def test_hooks_fire_exactly_once_wherever_they_are_registered():
         register_optimizer_step_pre_hook(lambda *a: calls.append("global before")),
         register_optimizer_step_post_hook(lambda *a: calls.append("global after")),
     ]
-    step_with_closure(opt, model, batches(1)[0])
+    for batch in batches(2):
+        step_with_closure(opt, model, batch)
     for handle in handles:
         handle.remove()
-    assert calls == [
+    assert calls == 2 * [
         "before", "global before", "base before", "base after", "global after", "after",
     ]  # fmt: skip
 
 
-def test_a_pre_hook_may_replace_the_arguments():
+@for_every_rule
+def test_a_pre_hook_may_replace_the_arguments(rule):
     a = nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule())
+    opt = ProbStep(torch.optim.SGD([a], lr=0.1), rule)
     other = lambda: (3 * a).sum()  # noqa: E731
     opt.register_step_pre_hook(lambda o, args, kwargs: ((o, other), {}))
     assert opt.step(lambda: a.sum()).item() == 3.0
+
+
+def test_the_default_is_the_robust_rule():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.1))
+    assert opt.rule == RobustRule()
+    assert "rule=RobustRule(" in repr(opt)
 
 
 def test_it_is_an_optimizer_and_schedulers_give_no_warning():
@@ -360,6 +387,28 @@ def test_the_slope_does_not_depend_on_clipping(by_hand):
     assert opt._clip == 1.0  # for this step only
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_searched_step_does_not_depend_on_clipping(by_hand):
+    (batch,) = batches(1)
+    moved = []
+    for clip in (None, CLIP):
+        torch.manual_seed(0)
+        model = plain_network(torch.float64)
+        before = nn.utils.parameters_to_vector(model.parameters()).detach()
+        opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), RobustRule())
+        loss = loss_of(model, (batch[0].double(), batch[1]))
+        loss.backward()
+        settings = {}
+        if clip is not None and by_hand:
+            settings["grad_scale"] = clip / nn.utils.clip_grad_norm_(model.parameters(), clip)
+        elif clip is not None:
+            opt.clip_grad_norm_(clip)
+        again = lambda model=model: loss_of(model, (batch[0].double(), batch[1]))  # noqa: E731
+        opt.step(loss=loss, reevaluate=again, **settings)
+        moved.append(before - nn.utils.parameters_to_vector(model.parameters()).detach())
+    torch.testing.assert_close(moved[0], moved[1], rtol=1e-3, atol=0)
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_closure_may_cover_several_micro_batches(parts):
     data = batches(parts)
@@ -381,10 +430,11 @@ class Overflow(torch.autograd.Function):
         return grad * torch.inf
 
 
+@for_every_rule
 @pytest.mark.parametrize("overflow", [False, True])
-def test_grad_scaler_unscales_and_an_overflow_is_no_step(overflow):
+def test_grad_scaler_unscales_and_an_overflow_is_no_step(overflow, rule):
     model = plain_network()
-    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3), PaperRule())
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3), rule)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     (batch,) = batches(1)
     before = [p.detach().clone() for p in model.parameters()]
@@ -395,7 +445,7 @@ def test_grad_scaler_unscales_and_an_overflow_is_no_step(overflow):
     moved = any(not torch.equal(a, p) for a, p in zip(before, model.parameters(), strict=True))
     assert moved == (not overflow)
     assert (opt.last_probe is None) == overflow
-    if not overflow:
+    if not overflow and isinstance(rule, PaperRule):
         assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
 
 
@@ -409,20 +459,23 @@ def test_grad_scaler_takes_a_closure_positionally():
     assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
 
 
-def test_with_no_loss_it_is_the_base_at_the_present_scale_and_warns_once():
+@for_every_rule
+def test_with_no_loss_it_is_the_base_at_the_present_scale_and_warns_once(rule):
     data = batches(4)
     model = plain_network()
-    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
     step_with_closure(opt, model, data[0])
+    scale = 1.2 if isinstance(rule, PaperRule) else opt.scale
     with pytest.warns(RuntimeWarning, match="no way to evaluate the loss again") as caught:
         train_bare(model, opt, data[1:])
     assert len(caught) == 1
-    assert opt.scale == 1.2
+    assert opt.scale == scale
 
 
-def test_a_step_at_rate_zero_needs_no_loss():
+@for_every_rule
+def test_a_step_at_rate_zero_needs_no_loss(rule):
     a = nn.Parameter(torch.ones(1))
-    opt = ProbStep(torch.optim.SGD([a], lr=0.0), PaperRule())
+    opt = ProbStep(torch.optim.SGD([a], lr=0.0), rule)
     a.grad = torch.ones(1)
     opt.step()
     assert a.item() == 1.0
@@ -492,6 +545,18 @@ def test_a_closure_is_understood_whatever_it_does_to_the_gradients(set_to_none, 
     torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
 
 
+@for_every_rule
+def test_maximize_is_minimising_the_negated_loss(rule):
+    runs = []
+    for sign in (1.0, -1.0):
+        a = nn.Parameter(torch.tensor([2.0, -1.0]))
+        opt = ProbStep(torch.optim.SGD([a], lr=0.1, momentum=0.9, maximize=sign < 0), rule)
+        for _ in range(20):
+            opt.step(lambda a=a, sign=sign: sign * ((a**2).sum() + 1))
+        runs.append((opt.metrics(), a.tolist()))
+    assert runs[0] == runs[1]
+
+
 def test_maximize_works_on_the_negated_loss_with_an_upper_bound():
     probes = []
     for sign in (1.0, -1.0):
@@ -503,9 +568,10 @@ def test_maximize_works_on_the_negated_loss_with_an_upper_bound():
     assert probes[0] == probes[1]
 
 
-def test_only_the_inner_optimizers_own_state_is_in_its_state():
+@for_every_rule
+def test_only_the_inner_optimizers_own_state_is_in_its_state(rule):
     model = plain_network()
-    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    opt = ProbStep(torch.optim.Adam(model.parameters()), rule)
     step_with_closure(opt, model, batches(1)[0])
     assert all(set(state) == {"step", "exp_avg", "exp_avg_sq"} for state in opt.base.state.values())
 

@@ -127,7 +127,9 @@ def test_with_a_known_bound_and_no_noise_the_step_does_not_depend_on_the_rate(na
 
 def test_a_stretched_step_of_half_precision_parameters_stays_finite():
     theta = torch.nn.Parameter(torch.full((4,), 5.0, dtype=torch.float16))
-    opt = probstep.ProbStep(torch.optim.SGD([theta], lr=1e-4), lower_bound=0.0)
+    opt = probstep.ProbStep(
+        torch.optim.SGD([theta], lr=1e-4), probstep.PaperRule(), lower_bound=0.0
+    )
     opt.step(lambda: (theta.float() ** 2).sum())
     assert torch.isfinite(theta).all()
 

@@ -3,8 +3,8 @@
     opt = probstep.ProbStep(torch.optim.Adam(model.parameters()))
     loss = opt.step(lambda: loss_fn(model(x), y))
 
-The paper's Algorithm 1 is `ProbStep._adapt` in optimizer.py; its inference is `probstep.inference`, its
-Table 1 `probstep.covariance`.
+`RobustRule` is the default, `PaperRule` the paper's rule. The paper's Algorithm 1 is `ProbStep._adapt`
+in optimizer.py; its inference is `probstep.inference`, its Table 1 `probstep.covariance`.
 """
 
 from . import covariance as covariance

@@ -31,7 +31,8 @@ from .estimators import LowerBound, Noise, SampleNoise
 from .inference import implied_bound, step_factor
 from .lengths import UNPAIRED, Trial
 from .probe import ModelHooks, Tape, gradients_set_aside
-from .rules import Decision, Observation, PaperRule, Rule, WatchingRule
+from .robust import RobustRule
+from .rules import Decision, Observation, Rule, WatchingRule
 from .schedule import Schedule
 from .wrapper import Wrapper, firing_own_hooks
 
@@ -87,9 +88,10 @@ class ProbStep(Wrapper):
 
     Args:
         optimizer: The optimizer to adapt: an instance. It stays reachable as `.base`.
-        rule: What turns a probe into a new scale.
+        rule: What turns a probe into a new scale; None is `RobustRule()`. `PaperRule()` is the paper's.
         lower_bound: f*, if known: a number or an estimator; None takes the minimum of the quadratic
             that the optimizer's own step implies. With `maximize=True` a number is an upper bound.
+            It goes with `PaperRule`, as does the noise.
         noise: R, the variance of the loss: a number, a function of the loss, or `SampleNoise()`.
         probe: When to probe; None leaves it to the rule.
         model: The model. Needed where it is compiled; otherwise one of the ways to have its dropout
@@ -99,11 +101,12 @@ class ProbStep(Wrapper):
 
     Example:
         >>> model = nn.Linear(4, 1)
-        >>> opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3))
+        >>> opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-9))
         >>> x, y = torch.ones(8, 4), torch.full((8, 1), 9.0)
-        >>> loss = opt.step(lambda: nn.functional.mse_loss(model(x), y))
-        >>> opt.scale, opt.last_probe.decision
-        (1.2, 'up')
+        >>> for _ in range(20):
+        ...     loss = opt.step(lambda: nn.functional.mse_loss(model(x), y))
+        >>> opt.effective_lr[0] > 0.01, opt.last_probe.loss_after < opt.last_probe.loss
+        (True, True)
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class ProbStep(Wrapper):
         process_group: Group = None,
     ) -> None:
         super().__init__(optimizer)
-        self.rule: Rule = PaperRule() if rule is None else checked(rule, "rule", "judge")
+        self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
         self.lower_bound = as_bound(lower_bound, sign=self._sign)
         self.noise = checked_noise(noise)
         self.probe: Schedule | None = probe
@@ -125,9 +128,11 @@ class ProbStep(Wrapper):
             checked(probe, "probe", "is_due")
         self._watcher = cast("WatchingRule", self.rule) if self.rule.watches else None
         if self.rule.watches and self._is_stretching:
+            default = ", the default," if rule is None else ""
             raise ValueError(
-                f"{type(self.rule).__name__} decides on the length of steps by itself: lower_bound and "
-                "noise go with PaperRule()."
+                f"{type(self.rule).__name__}{default} decides on the length of steps by itself: "
+                "lower_bound and noise go with PaperRule(). Add rule=probstep.PaperRule(), or leave "
+                "them out."
             )
         self.model = model
         self.process_group = process_group
@@ -488,7 +493,7 @@ class ProbStep(Wrapper):
             >>> loss.backward()
             >>> _ = opt.step(loss=loss, reevaluate=lambda: nn.functional.mse_loss(model(x), y))
             >>> opt.last_probe.decision
-            'up'
+            'search'
         """
         if not self._is_due():
             yield
@@ -541,12 +546,15 @@ class ProbStep(Wrapper):
 
     @property
     def scale(self) -> float:
-        """The adapted factor: the next step uses `lr * scale` in every group."""
+        """The adapted factor: a step uses `lr * scale` in every group.
+
+        RobustRule sees a loss one step late, and may lower it as the next step begins.
+        """
         return self._memory["scale"]  # type: ignore[no-any-return]
 
     @property
     def effective_lr(self) -> list[float]:
-        """The rates that the next step will use: `lr * scale` of every group."""
+        """The rates of the next step as they now stand: `lr * scale` of every group."""
         return [float(group["lr"]) * self.scale for group in self.param_groups]
 
     @property

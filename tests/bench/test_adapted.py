@@ -22,7 +22,8 @@ def test_an_adapted_row_takes_the_steps_of_probstep() -> None:
     method = METHODS["probstep_sgd"]
     task, twin = toy_task(TOYS["non-convex"]), toy_task(TOYS["non-convex"])
     optimizer = prepare(method, task, rate=0.01)
-    bare = probstep.ProbStep(torch.optim.SGD(twin.model.parameters(), lr=0.01))
+    base = torch.optim.SGD(twin.model.parameters(), lr=0.01)
+    bare = probstep.ProbStep(base, probstep.PaperRule())
     for batch in task.batches():
         loss = take_step(method, optimizer, task, batch)
         expected = bare.step(lambda batch=batch: twin.loss(batch))

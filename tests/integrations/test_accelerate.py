@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from probstep import PaperRule, ProbStep
+from probstep import PaperRule, ProbStep, RobustRule
 
 pytest.importorskip("accelerate")
 
@@ -15,6 +15,7 @@ from probstep.integrations.accelerate import track
 
 BATCHES = 7  # odd, so that the last window of two is cut short
 FROZEN = PaperRule(up=1, down=1)
+for_every_rule = pytest.mark.parametrize("rule", [PaperRule(), None], ids=["paper", "default"])
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +26,10 @@ def _forget_the_last_accelerator():
         state._reset_state()
 
 
-def network():
+def network(dropout=0.2):
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3)
+        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Dropout(dropout), nn.Linear(16, 3)
     )
 
 
@@ -38,8 +39,8 @@ def loader():
     return DataLoader(TensorDataset(x, (x[:, 0] > 0).long()), batch_size=8)
 
 
-def prepared(accelerator, rule=None, lr=1e-3):
-    model = network()
+def prepared(accelerator, rule=None, lr=1e-3, dropout=0.2):
+    model = network(dropout)
     opt = ProbStep(torch.optim.Adam(model.parameters(), lr=lr), rule)
     return accelerator.prepare(model, opt, loader())
 
@@ -60,11 +61,19 @@ def train(accelerator, model, opt, batches, *, epochs=2, clip=None, window=None)
 
 def test_a_closure_given_positionally_adapts():
     accelerator = Accelerator(cpu=True)
-    model, opt, batches = prepared(accelerator)
+    model, opt, batches = prepared(accelerator, PaperRule())
     for x, y in batches:
         opt.step(lambda x=x, y=y: nn.functional.cross_entropy(model(x), y))
     assert opt.optimizer.metrics()["probe_forwards"] == BATCHES
     assert opt.optimizer.scale > 1
+
+
+def test_the_default_is_the_robust_rule_and_every_probe_is_paired():
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    opt = train(accelerator, *prepared(accelerator), clip=0.1)
+    assert opt.rule == RobustRule()
+    assert opt.metrics()["probes/search"] == 1
+    assert opt.metrics()["probes/unpaired"] == 0
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
@@ -81,15 +90,14 @@ def test_a_step_too_small_to_bend_shows_the_ratio_two(accumulate, clip, precisio
     assert opt.last_probe.ratio == pytest.approx(2, abs=0.05 if precision == "no" else 0.4)
 
 
-def test_it_equals_a_plain_loop_over_the_same_windows():
+@for_every_rule
+def test_it_equals_a_plain_loop_over_the_same_windows(rule):
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    model, opt, batches = prepared(accelerator)
+    model, opt, batches = prepared(accelerator, rule, dropout=0.0)
     ours = train(accelerator, model, opt, batches, epochs=1, clip=0.1)
-    plain = network()
-    expected = ProbStep(torch.optim.Adam(plain.parameters(), lr=1e-3), model=plain)
-    torch.manual_seed(0)
+    plain = network(dropout=0.0)
+    expected = ProbStep(torch.optim.Adam(plain.parameters(), lr=1e-3), rule, model=plain)
     parts = list(loader())
-    network()  # draws what the prepared one drew
     for start in range(0, BATCHES, 2):
         window = parts[start : start + 2]
 
@@ -101,13 +109,16 @@ def test_it_equals_a_plain_loop_over_the_same_windows():
         loss.backward()
         expected.clip_grad_norm_(0.1)
         expected.step(loss=loss, reevaluate=loss_of)
-    assert ours.scale == expected.scale > 1
+    assert ours.scale == pytest.approx(expected.scale, rel=1e-5)
+    assert ours.metrics().keys() == expected.metrics().keys()
+    assert expected.scale > 1
 
 
-def test_save_state_and_load_state_resume_bit_for_bit(tmp_path):
+@for_every_rule
+def test_save_state_and_load_state_resume_bit_for_bit(tmp_path, rule):
     def run(epochs, load=None, save=None):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-        parts = prepared(accelerator)
+        parts = prepared(accelerator, rule)
         if load is not None:
             accelerator.load_state(load)
         opt = train(accelerator, *parts, epochs=epochs)

@@ -19,6 +19,7 @@ from torchmetrics import MeanMetric
 from probstep.integrations.lightning import LearningRateAdaptation
 
 FROZEN = PaperRule(up=1, down=1)
+for_every_rule = pytest.mark.parametrize("rule", [PaperRule(), None], ids=["paper", "default"])
 BATCHES = 7  # odd, so that the last window of two is cut short
 QUIET = {
     "accelerator": "cpu",
@@ -83,9 +84,13 @@ def fit(module, *, epochs=3, adaptation=None, ckpt_path=None, dtype=torch.float3
     return trainer
 
 
-def by_hand(module, *, epochs=3, accumulate=1, clip=None, schedule=None):
+def adapted_by(rule):
+    return LearningRateAdaptation(rule=rule)
+
+
+def by_hand(module, rule=None, *, epochs=3, accumulate=1, clip=None, schedule=None):
     """The same training as a plain loop over ProbStep."""
-    opt = ProbStep(module.configure_optimizers(), model=module.net)
+    opt = ProbStep(module.configure_optimizers(), rule, model=module.net)
     scheduler = None if schedule is None else schedule(opt)
     for _ in range(epochs):
         parts = list(DataLoader(batches(), batch_size=8))
@@ -120,35 +125,47 @@ def assert_same(module, opt, other_module, other_opt, **tolerances):
     assert opt.metrics()["probes/up"] == other_opt.metrics()["probes/up"]
 
 
+@for_every_rule
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
-def test_it_trains_bit_for_bit_as_a_hand_written_loop(optimizer):
+def test_it_trains_bit_for_bit_as_a_hand_written_loop(optimizer, rule):
     module, same = Module(optimizer), Module(optimizer)
-    opt = fit(module).optimizers[0]
+    opt = fit(module, adaptation=adapted_by(rule)).optimizers[0]
     assert isinstance(opt, ProbStep)
     assert opt.scale > 1
-    assert_same(module, opt, same, by_hand(same))
+    assert_same(module, opt, same, by_hand(same, rule))
+
+
+def test_the_default_is_the_robust_rule_and_every_probe_is_paired():
+    opt = fit(Module(), accumulate_grad_batches=2).optimizers[0]
+    assert opt.rule == RobustRule()
+    assert opt.metrics()["probes/search"] == 1
+    assert opt.metrics()["probes/unpaired"] == 0
 
 
 def test_accumulated_micro_batches_are_probed_together():
     module, same = Module(), Module()
-    opt = fit(module, accumulate_grad_batches=2).optimizers[0]
+    settings = {"adaptation": adapted_by(PaperRule()), "accumulate_grad_batches": 2}
+    opt = fit(module, **settings).optimizers[0]
     assert opt.metrics()["steps"] == 3 * 4
-    assert_same(module, opt, same, by_hand(same, accumulate=2), rtol=1e-5, atol=1e-7)
+    expected = by_hand(same, PaperRule(), accumulate=2)
+    assert_same(module, opt, same, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_the_factor_of_clipping_reaches_the_slope():
     module, same = Module(), Module()
-    opt = fit(module, gradient_clip_val=0.1).optimizers[0]
-    by_loop = by_hand(same, clip=0.1)
+    adaptation = adapted_by(PaperRule())
+    opt = fit(module, adaptation=adaptation, gradient_clip_val=0.1).optimizers[0]
+    by_loop = by_hand(same, PaperRule(), clip=0.1)
     assert_same(module, opt, same, by_loop, rtol=1e-5, atol=1e-7)
     assert opt.last_probe.slope == pytest.approx(by_loop.last_probe.slope, rel=1e-4)
 
 
-def test_a_schedule_composes():
+@for_every_rule
+def test_a_schedule_composes(rule):
     module, same = Module(schedule=True), Module()
-    opt = fit(module).optimizers[0]
+    opt = fit(module, adaptation=adapted_by(rule)).optimizers[0]
     expected = by_hand(
-        same, schedule=lambda opt: torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)
+        same, rule, schedule=lambda opt: torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)
     )
     assert opt.param_groups[0]["lr"] < 1e-3
     assert_same(module, opt, same, expected)
@@ -157,7 +174,7 @@ def test_a_schedule_composes():
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])
 def test_every_precision_is_probed_as_it_is_trained(precision):
     module = Module(lr=1e-4)
-    opt = fit(module, precision=precision).optimizers[0]
+    opt = fit(module, adaptation=adapted_by(PaperRule()), precision=precision).optimizers[0]
     probe = opt.last_probe
     assert opt.metrics()["probe_forwards"] == 3 * BATCHES
     assert opt.metrics()["probes/unpaired"] == 0
@@ -165,13 +182,27 @@ def test_every_precision_is_probed_as_it_is_trained(precision):
         assert probe.ratio == pytest.approx(2, abs=0.2)
 
 
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "64-true"])
+def test_every_precision_is_searched_alike(precision):
+    found = [
+        fit(Module(lr=1e-9), epochs=1, precision=used).optimizers[0]
+        for used in ("32-true", precision)
+    ]
+    assert found[1].metrics()["probes/unpaired"] == 0
+    assert 1 / 3 < found[1].scale / found[0].scale < 3
+
+
+@for_every_rule
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_resuming_from_lightnings_checkpoint_is_bit_for_bit(tmp_path, accumulate):
-    settings = {"accumulate_grad_batches": accumulate}
+def test_resuming_from_lightnings_checkpoint_is_bit_for_bit(tmp_path, accumulate, rule):
+    def fitted(module, epochs, ckpt_path=None):
+        settings = {"accumulate_grad_batches": accumulate, "ckpt_path": ckpt_path}
+        return fit(module, epochs=epochs, adaptation=adapted_by(rule), **settings)
+
     whole, first, second = (Module(torch.optim.Adam, schedule=True) for _ in range(3))
-    expected = fit(whole, epochs=4, **settings)
-    fit(first, epochs=2, **settings).save_checkpoint(tmp_path / "half.ckpt")
-    resumed = fit(second, epochs=4, ckpt_path=tmp_path / "half.ckpt", **settings)
+    expected = fitted(whole, 4)
+    fitted(first, 2).save_checkpoint(tmp_path / "half.ckpt")
+    resumed = fitted(second, 4, tmp_path / "half.ckpt")
     assert resumed.optimizers[0].metrics() == expected.optimizers[0].metrics()
     assert_same(second, resumed.optimizers[0], whole, expected.optimizers[0])
 
@@ -196,7 +227,8 @@ def test_a_probe_is_one_forward_that_neither_logs_nor_counts_in_metrics():
 
 def test_probing_less_often_costs_less_often():
     module = Module()
-    fit(module, epochs=1, adaptation=LearningRateAdaptation(probe=Every(3)))
+    adaptation = LearningRateAdaptation(rule=PaperRule(), probe=Every(3))
+    fit(module, epochs=1, adaptation=adaptation)
     assert module.forwards == BATCHES + 3
 
 
@@ -227,7 +259,7 @@ class Skipping(Module):
 @pytest.mark.filterwarnings("ignore:`training_step` returned `None`")
 def test_a_skipped_batch_is_not_probed():
     module = Skipping()
-    opt = fit(module, epochs=1, adaptation=LearningRateAdaptation(rule=PaperRule())).optimizers[0]
+    opt = fit(module, epochs=1, adaptation=adapted_by(PaperRule())).optimizers[0]
     assert opt.metrics()["steps"] == BATCHES
     assert opt.metrics()["probe_forwards"] == opt.metrics()["probes/up"] == BATCHES - 2
 
@@ -239,12 +271,6 @@ def test_a_probstep_of_ones_own_keeps_its_settings():
     opt = fit(Module(own), epochs=1).optimizers[0]
     assert opt.rule == FROZEN
     assert opt.metrics()["probe_forwards"] == BATCHES
-
-
-def test_a_rule_that_probes_several_times_a_step_works_too():
-    opt = fit(Module(), adaptation=LearningRateAdaptation(rule=RobustRule())).optimizers[0]
-    assert opt.scale != 1
-    assert opt.metrics()["probes/unpaired"] == 0
 
 
 def test_the_module_gets_its_methods_back():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from probstep import ProbStep
+from probstep import PaperRule, ProbStep
 
 pytest.importorskip("tensorboard")
 
@@ -22,7 +22,7 @@ def steps(opt, model, count):
 
 def test_the_metrics_are_written_every_so_often_until_removed(tmp_path):
     model = nn.Linear(2, 1)
-    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
     with SummaryWriter(str(tmp_path)) as writer:
         handle = record(opt, writer, every=2)
         steps(opt, model, 5)

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from probstep import Every, PaperRule, ProbStep
+from probstep import Every, PaperRule, ProbStep, RobustRule
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -23,6 +23,7 @@ from probstep.integrations.transformers import adapt
 
 FROZEN = PaperRule(up=1, down=1)
 STEPS, SIZE = 8, 4
+for_every_rule = pytest.mark.parametrize("rule", [PaperRule(), None], ids=["paper", "default"])
 
 
 def language_model(dropout=0.1):
@@ -157,8 +158,18 @@ def test_a_step_too_small_to_bend_shows_the_ratio_two(tmp_path, model, arguments
     assert optimizer_of(trainer).last_probe.ratio == pytest.approx(2, abs=0.02)
 
 
-def test_it_trains_as_a_hand_written_loop(tmp_path):
-    trainer = adapt(make_trainer(tmp_path, "without dropout", max_grad_norm=0.3))
+def test_the_default_is_the_robust_rule_and_every_probe_is_paired(tmp_path):
+    trainer = adapt(make_trainer(tmp_path, gradient_accumulation_steps=2))
+    trainer.train()
+    opt = optimizer_of(trainer)
+    assert opt.rule == RobustRule()
+    assert opt.metrics()["probes/search"] == 1
+    assert opt.metrics()["probes/unpaired"] == 0
+
+
+@for_every_rule
+def test_it_trains_as_a_hand_written_loop(tmp_path, rule):
+    trainer = adapt(make_trainer(tmp_path, "without dropout", max_grad_norm=0.3), rule=rule)
     trainer.train()
     model = language_model(dropout=0.0)
     names = trainer.get_decay_parameter_names(model)
@@ -166,7 +177,7 @@ def test_it_trains_as_a_hand_written_loop(tmp_path):
         {"params": [p for n, p in model.named_parameters() if (n in names) == is_decayed]}
         for is_decayed in (True, False)
     ]
-    opt = ProbStep(torch.optim.AdamW(groups, lr=1e-4, weight_decay=0.0), model=model)
+    opt = ProbStep(torch.optim.AdamW(groups, lr=1e-4, weight_decay=0.0), rule, model=model)
     rows = for_language_model()
     for start in range(0, STEPS * SIZE, SIZE):
         batch = {k: torch.stack([r[k] for r in rows[start : start + SIZE]]) for k in rows[0]}
@@ -175,20 +186,22 @@ def test_it_trains_as_a_hand_written_loop(tmp_path):
         loss.backward()
         opt.clip_grad_norm_(0.3)
         opt.step(loss=loss, reevaluate=lambda batch=batch: model(**batch).loss)
-    assert optimizer_of(trainer).scale == opt.scale > 1
+    assert optimizer_of(trainer).scale == pytest.approx(opt.scale, rel=1e-6)
+    assert opt.scale > 1
     expected = torch.cat([p.detach().flatten() for p in model.parameters()])
     torch.testing.assert_close(weights_of(trainer), expected)
 
 
+@for_every_rule
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_resuming_from_a_checkpoint_is_bit_for_bit(tmp_path, schedule):
+def test_resuming_from_a_checkpoint_is_bit_for_bit(tmp_path, schedule, rule):
     arguments = {
         "lr_scheduler_type": schedule, "warmup_steps": 2, "gradient_accumulation_steps": 2,
         "save_strategy": "steps", "save_steps": 4,
     }  # fmt: skip
-    whole = adapt(make_trainer(tmp_path, "classifier", **arguments))
+    whole = adapt(make_trainer(tmp_path, "classifier", **arguments), rule=rule)
     train(whole)
-    resumed = adapt(make_trainer(tmp_path, "classifier", **arguments))
+    resumed = adapt(make_trainer(tmp_path, "classifier", **arguments), rule=rule)
     train(resumed, resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
     assert optimizer_of(resumed).metrics() == optimizer_of(whole).metrics()
     assert optimizer_of(whole).scale > 1
@@ -205,7 +218,7 @@ def test_the_effective_rate_is_logged_beside_the_scheduled_one(tmp_path):
 
 
 def test_probing_less_often_costs_less_often(tmp_path):
-    trainer = adapt(make_trainer(tmp_path), probe=Every(4))
+    trainer = adapt(make_trainer(tmp_path), rule=PaperRule(), probe=Every(4))
     trainer.train()
     assert optimizer_of(trainer).metrics()["probe_forwards"] == STEPS // 4
 

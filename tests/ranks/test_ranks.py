@@ -16,18 +16,25 @@ from torch.nn.parallel import DistributedDataParallel
 
 import probstep
 
+from ..cases import FICKLE
 from .spawn import on_ranks
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="torch was built without gloo"
 )
 STEPS, SIZE = 6, 8
+PAPER = {"rule": probstep.PaperRule()}
 SETTINGS = {
-    "plain": {},
-    "bound and noise": {"lower_bound": 0.1, "noise": 0.01},
-    "running minimum": {"lower_bound": probstep.RunningMinimum(), "probe": probstep.Every(2)},
-    "sample noise": {"noise": probstep.SampleNoise()},
-    "robust": {"rule": probstep.RobustRule()},
+    "plain": PAPER,
+    "bound and noise": {**PAPER, "lower_bound": 0.1, "noise": 0.01},
+    "running minimum": {
+        **PAPER,
+        "lower_bound": probstep.RunningMinimum(),
+        "probe": probstep.Every(2),
+    },
+    "sample noise": {**PAPER, "noise": probstep.SampleNoise()},
+    "default": {},
+    "searched and taken back": {"rule": FICKLE},
 }
 OPTIMIZERS = {
     "sgd": functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.5, weight_decay=0.01),
@@ -212,10 +219,12 @@ CASES = [
     (2, "ddp", "adamw", "running minimum"),
     (2, "fsdp", "sgd", "plain"),
     (2, "fsdp", "adam", "bound and noise"),
-    (2, "ddp", "adam", "robust"),
-    (2, "fsdp", "sgd", "robust"),
+    (2, "ddp", "adam", "default"),
+    (2, "fsdp", "sgd", "default"),
+    (2, "fsdp", "adam", "searched and taken back"),
     (4, "ddp", "adam", "plain"),
-    (4, "hybrid", "adam", "robust"),
+    (4, "hybrid", "adam", "default"),
+    (4, "hybrid", "sgd", "searched and taken back"),
     (4, "fsdp", "adamw", "running minimum"),
     (4, "hybrid", "adam", "plain"),
     (4, "hybrid", "sgd", "bound and noise"),

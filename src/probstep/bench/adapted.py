@@ -25,7 +25,7 @@ BOUNDS: dict[str, Callable[[], LowerBound]] = {
 def adapted(
     base: Callable[..., Optimizer], *, per_sample: bool = False
 ) -> Callable[..., Optimizer]:
-    """Return a function that makes ProbStep around an optimizer.
+    """Return a function that makes ProbStep with PaperRule around an optimizer.
 
     Its settings go to PaperRule (`up`, `down`, ...), to ProbStep, or else to the optimizer inside:
 

@@ -39,8 +39,8 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
     logger, and the first of them to the progress bar.
 
     Args:
-        settings: Those of `ProbStep`: `rule`, `probe`, `lower_bound`, `noise`. A ProbStep that
-            `configure_optimizers` returned itself keeps its own.
+        settings: Those of `ProbStep`: `rule` (by default RobustRule), `probe`, `lower_bound`, `noise`.
+            A ProbStep that `configure_optimizers` returned itself keeps its own.
     """
 
     def __init__(self, **settings: Any) -> None:

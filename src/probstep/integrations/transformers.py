@@ -38,7 +38,7 @@ def adapt(trainer: AnyTrainer, **settings: Any) -> AnyTrainer:
     Args:
         trainer: A Trainer, of any subclass, before `train()`. Its optimizer, schedule, accumulation,
             clipping and checkpoints work as before; `learning_rate` is the rate to start from.
-        settings: Those of `ProbStep`: `rule`, `probe`, `lower_bound`, `noise`.
+        settings: Those of `ProbStep`: `rule` (by default RobustRule), `probe`, `lower_bound`, `noise`.
     """
     if trainer.is_deepspeed_enabled:
         raise ValueError(

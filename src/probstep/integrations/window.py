@@ -30,8 +30,8 @@ class Window:
     ...     loss = window.run(lambda x=x: model(x).square().mean())
     ...     (loss / 2).backward()
     >>> _ = opt.step()
-    >>> opt.metrics()["probe_forwards"]
-    1
+    >>> opt.last_probe.loss_after < opt.last_probe.loss
+    True
     """
 
     def __init__(self, optimizer: ProbStep, weight: float = 1.0) -> None:
