@@ -191,7 +191,7 @@ RUNS = {
     "paper-small": 240,
     "paper": 1332,
     "peers": 252,
-    "robust": 1728,
+    "robust": 3185,
     "rosenbrock": 12,
     "smoke": 16,
 }
