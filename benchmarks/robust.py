@@ -269,6 +269,9 @@ The ratio to the best fixed rate under the same schedule.
 The final loss without a part of the rule, or with another value of a setting, over that of the rule
 as it is, on the small problems of the tuning half with all six optimizers
 (`benchmarks/ablations.py`). Differences below about 5 % are noise.
+
+These four do not punish recklessness: no net dies on them. That steps are taken back, surprises watched
+and a rate not raised by a step that went too far is meant for nets that do.
 """
     yield from ablations()
 
