@@ -84,7 +84,8 @@ def draw_rates(results: list[Result]) -> None:
             axis.loglog(rates, losses, "o-", color=color, label=word, markersize=3)
         axis.set(title=base, xlabel="initial rate")
     axes[0].set_ylabel("final training loss")
-    axes[0].legend(frameon=False)
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.1))
     save(figure, "rates.svg")
 
 
@@ -107,7 +108,8 @@ def draw_cells(cells: list[Cell]) -> None:
     labels = [f"{place}{'' if is_held_out else ' (tuning)'}" for is_held_out, place in places]
     axis.set(xscale="log", xlabel="final training loss over the best fixed rate's")
     axis.set(yticks=range(len(places)), yticklabels=labels)
-    axis.set_xticks([0.1, 0.2, 0.5, 1, 1.5], labels=["0.1", "0.2", "0.5", "1", "1.5"], minor=False)
+    axis.set_xticks([0.2, 0.5, 1, 2, 5], labels=["0.2", "0.5", "1", "2", "5"])
+    axis.minorticks_off()
     axis.invert_yaxis()
     axis.legend(frameon=False, ncols=6, loc="lower center", bbox_to_anchor=(0.4, 1), fontsize=8)
     save(figure, "cells.svg")
