@@ -230,9 +230,9 @@ A cell is a problem and an optimizer, at torch's defaults (momentum 0.9 for SGD)
 final training loss over that of the best fixed rate for the same optimizer and epochs, both as
 geometric means over the seeds (three; two on the largest problems). The best fixed rate is chosen
 on the very seeds that judge it, which favours it. The constants of the rule were chosen on the
-tuning half; the other half was looked at when they were. Where a loss goes to zero, as on the
-digits, one seed differs from the next by a factor of three and more, so single seeds are shown
-apart.
+tuning half; the other half was looked at when they were, but for `digits_conv`, where a net that
+died led to guards. Where a loss goes to zero, as on the digits, one seed differs from the next by a
+factor of three and more, so single seeds are shown apart.
 
 ## Against the best fixed rate
 """
