@@ -114,6 +114,14 @@ def test_a_step_that_rises_by_far_more_than_usual_is_shortened_and_an_infinite_o
     assert decision.again is None
 
 
+def test_the_search_closes_in_on_a_cliff_instead_of_jumping_to_and_fro():
+    theta = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    opt = ProbStep(torch.optim.SGD([theta], lr=1.0), RobustRule())
+    opt.step(lambda: torch.where(theta > 0.5, theta, torch.inf).sum())
+    assert 0.5 < theta.item() < 0.8
+    assert opt.metrics()["probe_forwards"] < 25
+
+
 def rosenbrock(theta):
     return (1 - theta[0]) ** 2 + 100 * (theta[1] - theta[0] ** 2) ** 2
 

@@ -73,6 +73,7 @@ class RobustRule:
         """Return the memory before the first step: plain numbers."""
         return {
             "found": 0,  # 1 once the first batch was searched
+            "too_long": math.inf,  # the shortest rate that the search found too long
             "t": 1,  # the step that comes
             "probes": 0,  # that taught something
             "forwards": 0,
@@ -159,8 +160,11 @@ class RobustRule:
 
     def _search(self, memory: Memory, seen: Observation, ratio: float) -> tuple[Memory, Decision]:
         bend = 2 - ratio  # curvature over slope: proportional to the rate
-        if seen.tries < SEARCH_TRIES and bend < 0.1:
-            return memory, Decision(1.0, ratio, "search", again=10.0)
+        if bend > 1.5:
+            memory["too_long"] = min(memory["too_long"], seen.rate)
+        gap = memory["too_long"] / seen.rate
+        if seen.tries < SEARCH_TRIES and bend < 0.1 and gap > 2:
+            return memory, Decision(1.0, ratio, "search", again=min(10.0, math.sqrt(gap)))
         if seen.tries < SEARCH_TRIES and bend > 1.5:
             return memory, Decision(1.0, ratio, "search", again=max(LEAST, 1 / bend))
         memory["found"] = 1
