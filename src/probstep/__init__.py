@@ -3,8 +3,8 @@
     opt = probstep.ProbStep(torch.optim.Adam(model.parameters()))
     loss = opt.step(lambda: loss_fn(model(x), y))
 
-`RobustRule` is the default, `PaperRule` the paper's rule. The paper's Algorithm 1 is `ProbStep._adapt`
-in optimizer.py; its inference is `probstep.inference`, its Table 1 `probstep.covariance`.
+`RobustRule` is the default, `PaperRule` the paper's rule. The paper's Algorithm 1 is
+`probstep.step.adapt.adapt`; its inference is `probstep.inference`, its Table 1 `probstep.covariance`.
 """
 
 from . import covariance as covariance
@@ -12,7 +12,7 @@ from . import inference as inference
 from .estimators import Interpolation as Interpolation
 from .estimators import RunningMinimum as RunningMinimum
 from .estimators import SampleNoise as SampleNoise
-from .optimizer import Probe as Probe
+from .memory import Probe as Probe
 from .optimizer import ProbStep as ProbStep
 from .robust import RobustRule as RobustRule
 from .rules import PaperRule as PaperRule

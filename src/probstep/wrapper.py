@@ -1,20 +1,12 @@
-"""A torch optimizer around another one: shared groups and state, memory that checkpoints carry.
-
-Nothing here adapts anything. The wrapper's memory is plain data under one key, mirrored in every param
-group: `state_dict`, `torch.load(weights_only=True)` and distributed checkpoints carry it unasked.
-"""
+"""A torch optimizer around another one: its groups, its state, its hooks. Nothing here adapts anything."""
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import torch
-from torch import Tensor, optim
+from torch import optim
 
 from .checks import refuse_mixed_maximize, refuse_unusable
-
-MEMORY = "probstep"  # the one key
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,97 +101,9 @@ class Wrapper(optim.Optimizer):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.base, name)
 
-    @property
-    def _memory(self) -> dict[str, Any]:
-        for group in self.param_groups:
-            if MEMORY in group:
-                return group[MEMORY]  # type: ignore[no-any-return]
-        self._bind()  # the base was given a checkpoint of its own
-        return self._memory
-
-    def _remember(self, **changes: Any) -> None:
-        # A new dictionary each time: a state_dict taken earlier must not change under its owner.
-        memory = {**self._memory, **changes}
-        for group in self.param_groups:
-            group[MEMORY] = memory
-
     def _bind(self) -> None:
-        """Find the memory in any group, or begin one, and mirror it in all."""
-        refuse_mixed_maximize(self.param_groups)
-        found: dict[str, Any] = next((g[MEMORY] for g in self.param_groups if MEMORY in g), {})
-        memory = self._complete(found)
-        for group in self.param_groups:
-            group[MEMORY] = memory
-
-    def _complete(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return a memory that has all that it needs, from one that may lack something."""
+        """Find what a checkpoint has put into any group, or begin anew, and mirror it in all."""
         raise NotImplementedError
-
-    def _params(self) -> Iterator[Tensor]:
-        return (p for group in self.param_groups for p in group["params"])
-
-    def _devices(self) -> set[torch.device]:
-        return {p.device for p in self._params()}
-
-    @property
-    def _leading(self) -> dict[str, Any]:
-        """The first group that moves: others may be frozen, by their rate or by their schedule."""
-        return next((g for g in self.param_groups if float(g["lr"])), self.param_groups[0])
-
-    @property
-    def _reference_lr(self) -> float:
-        """The leading group's rate without its schedule."""
-        group = self._leading
-        return float(group.get("max_lr", group.get("initial_lr", 0.0)) or group["lr"])
-
-    @property
-    def _multiplier(self) -> float:
-        """What the schedule makes of that rate."""
-        reference = self._reference_lr
-        return float(self._leading["lr"]) / reference if reference else 1.0
-
-    @property
-    def _beta(self) -> float:
-        """The leading group's momentum."""
-        group = self._leading
-        return float(group.get("betas", (group.get("momentum", 0.0),))[0])
-
-    @property
-    def _sign(self) -> float:
-        """The sign of the loss in what is minimised."""
-        return -1.0 if self.param_groups[0].get("maximize", False) else 1.0
-
-    def _rates_are_zero(self) -> bool:
-        """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
-        rates = [group["lr"] for group in self.param_groups]
-        is_on_host = all(
-            not isinstance(rate, Tensor) or rate.device.type == "cpu" for rate in rates
-        )
-        return is_on_host and all(rate == 0 for rate in rates)
-
-    def _step_base(self, scale: float) -> None:
-        """Let the base step at `scale` times its rates."""
-        with _lent_rates(self.param_groups, scale):
-            self.base.step()
-
-
-@contextmanager
-def _lent_rates(groups: list[dict[str, Any]], scale: float) -> Iterator[None]:
-    """Multiply every `lr` by the scale and give it back; a tensor, even a shared one, in place."""
-    kept = [group["lr"] for group in groups]
-    tensors = {id(rate): rate for rate in kept if isinstance(rate, Tensor)}
-    contents = {key: rate.clone() for key, rate in tensors.items()}
-    try:
-        for rate in tensors.values():
-            rate.mul_(scale)
-        for group, rate in zip(groups, kept, strict=True):
-            group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
-        yield
-    finally:
-        for key, rate in tensors.items():
-            rate.copy_(contents[key])
-        for group, rate in zip(groups, kept, strict=True):
-            group["lr"] = rate
 
 
 class _Unbound:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..distributed import whole
+from ..step.ranks import whole
 from ..optimizer import ProbStep
 
 Again = Callable[[], Tensor]

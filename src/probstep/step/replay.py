@@ -9,7 +9,7 @@ put back. Nothing here knows about optimizers.
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from torch.nn.modules.module import (
 )
 from torch.nn.parameter import is_lazy
 
-from .distributed import drop_gathered
+from .ranks import drop_gathered
 from .randomness import RandomState
 
 
@@ -194,6 +194,7 @@ class Tape:
 
     def __init__(self, model: nn.Module | None = None) -> None:
         self._model = model
+        self.replays = 0  # since the tape was cleared
         self._passes: list[Pass] = []
         self._mark: RandomState | None = None
         self._round = 0
@@ -204,6 +205,7 @@ class Tape:
         """Forget the passes: the step that they led to is done."""
         self._passes.clear()
         self._open = self._mark = None
+        self.replays = 0
 
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
@@ -279,6 +281,16 @@ class Tape:
             if opened_by != "closure":  # a closure ends where the probe finds the streams
                 self._open.end = RandomState(devices)
             self._open = None
+
+    def again(self, forward: Callable[[], Tensor], params: Sequence[Tensor]) -> tuple[Tensor, bool]:
+        """Replay `forward`, with the gradients of the parameters and of the modules set aside.
+
+        Returns what `forward` returned, and whether it saw the same function as the first pass.
+        """
+        self.replays += 1
+        others = (p for module in self.modules for p in module.parameters(recurse=False))
+        with gradients_set_aside({*params, *others}):
+            return self.replay(forward, {p.device for p in params})
 
     def replay(
         self, forward: Callable[[], Tensor], devices: Iterable[torch.device] = ()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
-from .distributed import Ranks, local
+from .ranks import Ranks, local
 
 ALONE = Ranks()
 
@@ -93,20 +93,20 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Step:
+class Displacement:
     """A step of the optimizer between `begin` and whatever it does to the parameters.
 
     >>> w = torch.nn.Parameter(torch.tensor([1.0]))
     >>> w.grad = torch.tensor([2.0])
     >>> sgd = torch.optim.SGD([w], lr=0.5)
-    >>> step = Step.begin(sgd)
+    >>> moved = Displacement.begin(sgd)
     >>> sgd.step()
-    >>> float(step.slope())
+    >>> float(moved.slope())
     2.0
-    >>> step.stretch(torch.tensor(0.5))
+    >>> moved.stretch(torch.tensor(0.5))
     >>> w.data
     tensor([0.5000])
-    >>> step.undo()
+    >>> moved.undo()
     >>> w.data
     tensor([1.])
     """
@@ -124,7 +124,7 @@ class Step:
         *,
         keep_state: bool = False,
         from_zero: bool = False,
-    ) -> "Step":
+    ) -> "Displacement":
         """Copy what the step will change.
 
         Args:
@@ -213,7 +213,7 @@ class Step:
             _total(part for m in self.moved for part in m.length_squares()),
         )
 
-    def keeping_direction(self) -> "Step":
+    def keeping_direction(self) -> "Displacement":
         """Return the step with a copy of its displacement, so that it can grow as well as shrink."""
         return replace(self, directions=tuple(m.before - m.after for m in self.moved))
 

@@ -1,0 +1,135 @@
+"""How a loss arrives at a step: a closure, a loss with its re-evaluation, a trainer's hand-over.
+
+Whatever the way, what comes out is the same: a loss, a function that computes it again, and the factor
+by which somebody has changed the gradients.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+from torch import Tensor, optim
+
+from ..checks import check_loss
+from .base import devices_of, params_of
+from .closures import Evidence, Forward, first_pass
+from .replay import Tape
+
+
+class Batch(NamedTuple):
+    """What a probed step descends on.
+
+    Args:
+        loss: Its loss, whose gradients are in place.
+        again: Computes that loss again, at whatever the parameters then are.
+        grad_scale: The factor by which `.grad` differs from the gradient of the loss.
+    """
+
+    loss: Tensor
+    again: Forward
+    grad_scale: float | Tensor
+
+
+class Arrived(NamedTuple):
+    """What is known of a batch when its step begins.
+
+    Args:
+        loss: Its loss, whose gradients are in place; None if nobody told.
+        again: Computes that loss again; None if nobody can.
+        grad_scale: The factor by which `.grad` differs from the gradient of the loss.
+        is_handed_over: A trainer has handed it over, be it that there is no batch.
+    """
+
+    loss: Tensor | None
+    again: Forward | None
+    grad_scale: float | Tensor
+    is_handed_over: bool
+
+    @property
+    def batch(self) -> Batch | None:
+        """What a probe needs; None if something is missing."""
+        if self.loss is None or self.again is None:
+            return None
+        return Batch(self.loss, self.again, self.grad_scale)
+
+
+class Given(NamedTuple):
+    """What a caller gives for a step: to `step()`, or before it by `reevaluate_with`."""
+
+    reevaluate: Forward | None = None
+    loss: Tensor | None = None
+    grad_scale: float | Tensor | None = None
+
+
+class Arrival:
+    """Collects, between two steps, what the next one descends on.
+
+    Args:
+        tape: Where forward passes are recorded.
+        per_sample: The loss is the vector of per-sample losses.
+    """
+
+    def __init__(self, tape: Tape, *, per_sample: bool) -> None:
+        self._tape = tape
+        self._per_sample = per_sample
+        self._handed_over: Given | None = None
+        self._clip: float | Tensor = 1.0
+        self._evidence = Evidence()
+
+    def hand_over(self, given: Given) -> None:
+        """Take what a trainer gives for the next step."""
+        self._handed_over = given
+
+    def clipped(self, factor: Tensor) -> None:
+        """Take note that all gradients were multiplied by a factor."""
+        self._clip = self._clip * factor
+
+    def clear(self) -> None:
+        """Forget what was collected: the step is done, or the gradients are gone."""
+        self._handed_over, self._clip = None, 1.0
+
+    def check(self, loss: object) -> None:
+        """Raise unless this is a loss."""
+        check_loss(loss, per_sample=self._per_sample)
+
+    def receive(
+        self, closure: Forward | None, given: Given, optimizer: optim.Optimizer, *, record: bool
+    ) -> Arrived:
+        """Return what the step descends on; a closure is run, and backward unless it did so itself.
+
+        Args:
+            closure: The argument of `step()`.
+            given: Its other arguments. They count more than what was handed over before.
+            optimizer: Whose parameters the gradients belong to.
+            record: Record the closure's forward pass, so that a probe can replay it.
+        """
+        loss, again = given.loss, None
+        if closure is not None:
+            loss, again = self._run(closure, optimizer, record=record)
+        is_handed_over = self._handed_over is not None
+        handed = self._handed_over or Given()  # read only now: a trainer's closure may hand it over
+        if handed.loss is not None and (closure is not None or loss is None):
+            loss = handed.loss
+        grad_scale = given.grad_scale if given.grad_scale is not None else handed.grad_scale
+        return Arrived(
+            loss,
+            given.reevaluate or handed.reevaluate or again,
+            self._clip if grad_scale is None else grad_scale,
+            is_handed_over,
+        )
+
+    def _run(
+        self, closure: Forward, optimizer: optim.Optimizer, *, record: bool
+    ) -> tuple[Tensor | None, Forward | None]:
+        params = params_of(optimizer)
+        if self._handed_over is not None:
+            # A trainer: it records its own passes, may skip a batch, and its closure sometimes begins
+            # the gradients and sometimes adds to them, so that earlier steps teach nothing.
+            return first_pass(closure, params, self._check_unless_none, nullcontext(), Evidence())
+        recording: AbstractContextManager[None] = nullcontext()
+        if record:
+            recording = self._tape.recording("closure", devices_of(optimizer))
+        return first_pass(closure, params, self.check, recording, self._evidence)
+
+    def _check_unless_none(self, loss: object) -> None:
+        if loss is not None:  # a trainer says so that it skips its batch
+            self.check(loss)

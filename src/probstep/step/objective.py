@@ -1,0 +1,60 @@
+"""What is really minimised: the loss, negated if it is maximised, plus coupled weight decay.
+
+Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, optim
+
+from ..rules import Rule
+from .base import sign_of
+from .closures import mean_of
+from .displacement import Displacement, wide
+from .ranks import Ranks
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective of one step.
+
+    Args:
+        sign: -1 if the loss is maximised.
+        ranks: Who shares the loss.
+        grad_scale: The factor by which `.grad` differs from the gradient of the loss.
+        along_momentum: Take the slope along the optimizer's momentum instead of the gradient.
+    """
+
+    sign: float
+    ranks: Ranks
+    grad_scale: float | Tensor = 1.0
+    along_momentum: bool = False
+
+    @classmethod
+    def of(
+        cls, optimizer: optim.Optimizer, grad_scale: float | Tensor, ranks: Ranks, rule: Rule
+    ) -> "Objective":
+        """Return what a step of the optimizer minimises."""
+        return cls(sign_of(optimizer), ranks, grad_scale, rule.momentum_as_gradient)
+
+    def before(self, loss: Tensor, moved: Displacement) -> Tensor:
+        """Return the objective where the step began."""
+        share = self.sign * self.share(loss)
+        return share + wide(moved.penalty().to(loss.device)) if moved.has_penalty else share
+
+    def after(self, loss: Tensor, moved: Displacement) -> Tensor:
+        """Return the objective where the parameters are now."""
+        value = self.before(loss, moved)
+        if not moved.has_penalty:
+            return value
+        return value - wide(moved.penalty_decrease().to(loss.device))
+
+    def share(self, loss: Tensor) -> Tensor:
+        """Return this rank's share of the loss itself."""
+        return wide(mean_of(loss).detach()) / self.ranks.size
+
+    def slope(self, moved: Displacement) -> Tensor:
+        """Return phi, the slope of the objective along the displacement."""
+        if self.along_momentum:
+            return moved.slope_along_momentum(self.grad_scale)
+        return moved.slope(self.grad_scale, sign=self.sign)

@@ -1,0 +1,125 @@
+"""One step whose length is open: measured once, then probed at one length after the other.
+
+Length 1 is the optimizer's own step, which has been taken. Not in the paper, whose Algorithm 1 keeps
+every step: the first step is searched for the order of magnitude of the rate, and a later one that
+proves bad is shortened.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..rules import Norms, Observation, Proposal, Rule, Setting
+from .displacement import Displacement, pack
+from .objective import Objective
+
+FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
+
+
+class Before(NamedTuple):
+    """What is known before the base steps.
+
+    Args:
+        loss: f, the objective.
+        resolution: The smallest change of the loss that its number format can show.
+        scale: The scale at which the base steps.
+        setting: What the optimizer's settings say of the step.
+    """
+
+    loss: float
+    resolution: float
+    scale: float
+    setting: Setting
+
+
+class Trial:
+    """A step between the base's move and the end of its probes.
+
+    Args:
+        moved: The step as the base took it.
+        objective: What it descends on.
+        before: What was known before it was taken. Its slope is read with the first probe.
+        phi: This rank's share of that slope.
+        step_factor: s, how many times the base's step was taken; None for once.
+        with_norms: Measure the gradient and the length, too.
+    """
+
+    def __init__(
+        self,
+        moved: Displacement,
+        objective: Objective,
+        before: Before,
+        phi: Tensor,
+        step_factor: Tensor | None,
+        *,
+        with_norms: bool,
+    ) -> None:
+        self._moved, self._objective, self._before = moved, objective, before
+        self._ranks = objective.ranks
+        self._step_factor = step_factor
+        self._shares = [phi]
+        if with_norms:
+            self._shares += [*moved.squared_norms(), torch.as_tensor(objective.grad_scale)]
+        self.length = 1.0
+
+    def begin_search(self, rule: Rule) -> None:
+        """Take the length at which the rule begins to search; from there it may grow and shrink."""
+        self._moved = self._moved.keeping_direction()
+        whole, _ = self._read()
+        self.resize(rule.first_length(whole))
+        # Lengthen the step until the rounding of the parameters leaves it its slope.
+        while self.length < 1.0 and self._slope() < FAITHFUL * whole.slope * self.length:
+            self.resize(10.0 * self.length)
+
+    def resize(self, length: float) -> None:
+        """Take another length."""
+        self._moved.resize(length, was=self.length)
+        self.length = length
+
+    def see(self, value: Tensor, *, is_paired: bool, tries: int) -> tuple[Observation, bool]:
+        """Return what a probe of the present length saw, and whether every rank's was paired.
+
+        Args:
+            value: The batch's loss, evaluated again.
+            is_paired: It is the same function as before, as far as random numbers tell.
+            tries: How many lengths have been probed, this one included.
+        """
+        after = self._objective.after(value, self._moved)
+        step, (loss_after, unpaired) = self._read(after, torch.tensor(float(not is_paired)))
+        return Observation(step.times(self.length), loss_after, tries), not unpaired
+
+    def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
+        """Sum over the ranks and read in one transfer: the step, and the shares given."""
+        totals = self._ranks.total(pack(*self._shares, *shares))
+        if self._step_factor is None:
+            numbers, factor = totals.tolist(), 1.0
+        else:  # the same on every rank, hence no share
+            *numbers, factor = pack(*totals, self._step_factor).tolist()
+        count = len(self._shares)
+        slope, *sizes = numbers[:count]
+        before = self._before
+        step = Proposal(
+            loss=before.loss,
+            slope=slope,
+            resolution=before.resolution,
+            rate=before.scale * before.setting.multiplier,
+            setting=before.setting,
+            norms=self._norms(sizes),
+            step_factor=factor,
+        )
+        return step, numbers[count:]
+
+    def _norms(self, sizes: list[float]) -> Norms | None:
+        if not sizes:
+            return None
+        gradient, length, grad_scales = sizes
+        return Norms(
+            gradient=math.sqrt(gradient) * self._ranks.size / grad_scales,
+            length=math.sqrt(length),
+        )
+
+    def _slope(self) -> float:
+        """Return the slope of the step as it is now, in numbers that the parameters can hold."""
+        return self._ranks.total(self._objective.slope(self._moved)).item()

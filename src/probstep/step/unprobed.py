@@ -1,0 +1,21 @@
+"""A step without a probe: the base's own, at the present scale, stretched if there is a bound or noise."""
+
+from ..memory import Memory
+from .adapt import Parts, displacement_of
+from .arrival import Arrived
+from .base import step_at
+from .objective import Objective
+from .ranks import Ranks
+
+
+def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
+    """Take the step without waiting for the device."""
+    if parts.stretch is None or arrived.loss is None:
+        step_at(parts.base, memory.scale)
+        return
+    objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
+    with displacement_of(parts, ranks) as moved:
+        f = objective.before(arrived.loss, moved)
+        step_at(parts.base, memory.scale)
+        phi = objective.slope(moved)
+        _, memory.bound = parts.stretch.apply(moved, arrived.loss, f, phi, ranks, memory.bound)
