@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
-from probstep.covariance import DiagonalPlusRankOne, flat, of_optimizer, with_momentum
+from probstep.theory.covariance import DiagonalPlusRankOne, flat, of_optimizer, with_momentum
 
 from .cases import OPTIMIZERS, PAPER_ROWS, batches, loss_of, plain_network
 

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probstep.covariance import (
+from probstep.theory.covariance import (
     DiagonalPlusRankOne,
     fisher_matrix,
     from_curvature,
     gauss_newton_matrix,
     hessian_matrix,
 )
-from probstep.inference import (
+from probstep.theory.inference import (
     Filter,
     Gaussian,
     Likelihood,

@@ -1,6 +1,6 @@
 """The paper's Fig. 1: what an observed loss says about the minimiser, in two dimensions.
 
-It needs no records: `infer_example` computes every number with `probstep.inference`.
+It needs no records: `infer_example` computes every number with `probstep.theory.inference`.
 """
 
 import math
@@ -13,7 +13,7 @@ from probstep.bench.report.axes import Axis
 from probstep.bench.report.chart import Figure, Line, Marker, Panel
 from probstep.bench.report.colours import PALETTE
 from probstep.bench.report.scene import GREY, INK, Colour
-from probstep.inference import Gaussian, Likelihood, posterior
+from probstep.theory.inference import Gaussian, Likelihood, posterior
 
 HESSIAN = torch.tensor([[1.0, 0.35], [0.35, 0.6]], dtype=torch.float64)
 SOLUTION = torch.tensor([0.0, 0.0], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 Nothing here knows about optimizers, steps or training loops. The scalar functions take floats or
 tensors alike; the distributions are for small problems, with a covariance that is a dense matrix or
-an operator of `probstep.covariance` (anything with `@`).
+an operator of `probstep.theory.covariance` (anything with `@`).
 
 Symbols of docs/algorithm.md: f = loss, f* = bound, R = noise, g = gradient, phi = slope = g'(eta W)g,
 theta = where the loss was observed, theta* = the minimiser that is inferred. Equation numbers are the

@@ -107,7 +107,7 @@ def of_optimizer(optimizer: optim.Optimizer) -> DiagonalPlusRankOne:
         known = ", ".join(sorted(kind.__name__ for kind in ROWS))
         raise TypeError(
             f"No covariance is known for {type(optimizer).__name__}. Known optimizers: {known}. "
-            "Add a row to ROWS in probstep/covariance.py."
+            "Add a row to ROWS in probstep/theory/covariance.py."
         )
     parts = [
         row(group, optimizer.state.get(p, {}), p.grad.detach())

@@ -1,0 +1,12 @@
+"""The rules: what a probe says about a step, turned into a factor for the scale. No tensors.
+
+`protocol` says what any rule sees and answers, `paper` is the paper's rule, `robust` the default one.
+"""
+
+from .paper import PaperRule as PaperRule
+from .protocol import Decision as Decision
+from .protocol import Norms as Norms
+from .protocol import Observation as Observation
+from .protocol import Proposal as Proposal
+from .protocol import Rule as Rule
+from .protocol import Setting as Setting

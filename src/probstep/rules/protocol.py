@@ -1,0 +1,157 @@
+"""What a rule sees before and after a probe, and what it answers: plain typed values.
+
+Symbols of docs/algorithm.md: f = loss, f+ = loss_after, phi = slope, s = step_factor, r = ratio.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+
+class Setting(NamedTuple):
+    """What the optimizer's settings say of a step.
+
+    Args:
+        multiplier: What the schedule makes of the rate: lr over the schedule's reference.
+        beta: The optimizer's momentum.
+    """
+
+    multiplier: float = 1.0
+    beta: float = 0.0
+
+
+NO_SCHEDULE = Setting()
+
+
+class Norms(NamedTuple):
+    """Sizes that only some rules want, because they cost time.
+
+    Args:
+        gradient: |g|, the norm of the gradient.
+        length: |v|, the length of the step.
+    """
+
+    gradient: float
+    length: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What is known of a step before its first probe.
+
+    Args:
+        loss: f, the loss before the step.
+        slope: phi, the slope of the loss along the optimizer's own step.
+        resolution: The smallest change of the loss that its number format can show.
+        rate: The scale of the step, times the schedule's multiplier.
+        setting: What the optimizer's settings say of it.
+        norms: Norms of gradient and step; None for a rule that does not choose lengths.
+        step_factor: s, how many times the optimizer's own step is taken (1 without bound and noise).
+
+    >>> Proposal(loss=2.0, slope=1.0, rate=0.1).times(0.5)  # doctest: +ELLIPSIS
+    Proposal(loss=2.0, slope=0.5, resolution=0.0, rate=0.05, ...)
+    """
+
+    loss: float
+    slope: float
+    resolution: float = 0.0
+    rate: float = 1.0
+    setting: Setting = NO_SCHEDULE
+    norms: Norms | None = None
+    step_factor: float = 1.0
+
+    def times(self, length: float) -> "Proposal":
+        """Return the same step at another length."""
+        norms = self.norms
+        if norms is not None:
+            norms = norms._replace(length=norms.length * length)
+        return replace(self, slope=self.slope * length, rate=self.rate * length, norms=norms)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one probe saw: the step that was taken, and the loss after it.
+
+    Args:
+        step: The step, at the length that was probed.
+        loss_after: f+, the loss of the same batch after the step.
+        tries: How many lengths of this step have been probed, this one included.
+
+    >>> Observation(Proposal(loss=2.0, slope=1.0), loss_after=1.5).tries
+    1
+    """
+
+    step: Proposal
+    loss_after: float
+    tries: int = 1
+
+
+class Decision(NamedTuple):
+    """What becomes of scale and step.
+
+    Args:
+        factor: What the scale is multiplied with.
+        ratio: The ratio that led to it; NaN where the probe says nothing.
+        word: One word for the reader.
+        again: If not None, the step is not good: change its length by this factor and probe again.
+    """
+
+    factor: float
+    ratio: float
+    word: str
+    again: float | None = None
+
+
+class Rule(Protocol):
+    """Anything that turns observations into decisions.
+
+    A rule itself is frozen settings. What it remembers is a state: a dataclass of its own, made by
+    `init`, changed in place, and turned into plain numbers for a checkpoint by `plain.as_plain`.
+    """
+
+    @property
+    def exact_noise(self) -> bool:
+        """Say whether R enters the step four times, as the posterior has it, or once, as printed."""
+        ...
+
+    @property
+    def momentum_as_gradient(self) -> bool:
+        """Say whether the slope is taken along the momentum instead of the batch gradient."""
+        ...
+
+    @property
+    def chooses_lengths(self) -> bool:
+        """Say whether the rule searches, takes bad steps back, and wants the loss of every step."""
+        ...
+
+    def init(self) -> Any:
+        """Return the state before the first step."""
+        ...
+
+    def restore(self, plain: Mapping[str, Any]) -> Any:
+        """Return the state that a checkpoint carries; raise ValueError for another rule's."""
+        ...
+
+    def is_due(self, state: Any) -> bool:
+        """Say whether the next step is probed, if no schedule says it."""
+        ...
+
+    def is_searching(self, state: Any) -> bool:
+        """Say whether the order of magnitude is still to be found."""
+        ...
+
+    def first_length(self, proposal: Proposal) -> float:
+        """Return the share of a step at rate 1 with which a search begins."""
+        ...
+
+    def judge(self, state: Any, seen: Observation) -> Decision:
+        """Learn from a probe, and say what becomes of step and scale."""
+        ...
+
+    def notice(self, state: Any, loss: float, scale: float, setting: Setting) -> float:
+        """Learn from the loss of a step, told one step later; return a factor for the scale."""
+        ...
+
+    def metrics(self, state: Any) -> dict[str, float]:
+        """Return what a logger may want to see of the state."""
+        ...
