@@ -16,13 +16,13 @@ from probstep.rules import Decision, Observation
 class Fickle(probstep.RobustRule):
     """Searches the first step, and takes every later one back twice before it keeps it."""
 
-    def is_due(self, memory: dict[str, Any]) -> bool:
+    def is_due(self, state: Any) -> bool:
         return True
 
-    def judge(self, memory: dict[str, Any], seen: Observation) -> tuple[dict[str, Any], Decision]:
-        if memory["found"] and seen.tries < 3:
-            return memory, Decision(1.0, 1.0, "reject", again=0.5)
-        return super().judge(memory, seen)
+    def judge(self, state: Any, seen: Observation) -> Decision:
+        if not self.is_searching(state) and seen.tries < 3:
+            return Decision(1.0, 1.0, "reject", again=0.5)
+        return super().judge(state, seen)
 
 
 FROZEN = probstep.PaperRule(up=1, down=1)  # probes, but never moves the scale

@@ -1,6 +1,6 @@
 """Trainings whose losses and scales are kept as hexadecimal floats, so that moved code can be compared.
 
-    python -m tests.trajectories > tests/trajectories.json
+python -m tests.trajectories > tests/trajectories.json
 """
 
 import copy
@@ -68,7 +68,15 @@ def _on_rank(rank: int, size: int) -> list[str]:
 def all_of_them() -> dict[str, list[str]]:
     found = {}
     for rule in RULES:
-        for base in ("sgd", "sgd-momentum", "sgd-decay", "sgd-maximize", "adam", "adamw", "rmsprop"):
+        for base in (
+            "sgd",
+            "sgd-momentum",
+            "sgd-decay",
+            "sgd-maximize",
+            "adam",
+            "adamw",
+            "rmsprop",
+        ):
             found[f"{rule} {base}"] = train(rule, base)
         for form in FORMS:
             found[f"{rule} adam, {form}, dropout"] = train(rule, "adam", form=form, net=network)

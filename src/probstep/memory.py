@@ -4,6 +4,7 @@
 dictionaries whose keys never change, as distributed checkpoints need.
 """
 
+import contextlib
 import copy
 import math
 from collections.abc import Mapping
@@ -93,10 +94,8 @@ class Memory:
         memory.pending = pending["loss"] if pending["has"] else None
         if plain["bound"].keys() == memory.bound.keys():
             memory.bound = dict(plain["bound"])
-        try:
+        with contextlib.suppress(KeyError, ValueError):  # it was saved with another rule
             memory.rule = rule.restore(plain["rule"])
-        except (KeyError, ValueError):
-            pass  # it was saved with another rule
         return memory
 
     def plain(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ProbStep: what a user calls and reads. What a step does is in `step/`, Algorithm 1 in `step/adapt.py`."""
+"""ProbStep: what a user calls and reads. What a step does is in `step/`, Algorithm 1 in its adapt.py."""
 
 import copy
 import weakref
@@ -282,10 +282,10 @@ class ProbStep(Wrapper):
             self._unread.keep(arrived.loss, sign_of(self.base), ranks)
 
     def _say_if_no_loss(self, arrived: Arrived, *, is_due: bool) -> None:
-        is_missing = is_due or (self._parts.stretch is not None and arrived.loss is None)
-        if arrived.again is None and is_missing and not arrived.is_handed_over:
-            if not rates_are_zero(self.param_groups):
-                self._notices.of_missing_loss(type(self.base).__name__)
+        is_wanted = is_due or (self._parts.stretch is not None and arrived.loss is None)
+        is_missing = arrived.again is None and not arrived.is_handed_over
+        if is_wanted and is_missing and not rates_are_zero(self.param_groups):
+            self._notices.of_missing_loss(type(self.base).__name__)
 
     def _tell_rule(self) -> None:
         """Tell the rule the loss of the step before, which the device has long computed."""
@@ -327,7 +327,7 @@ class ProbStep(Wrapper):
         """Find what a checkpoint has put into any group, or begin anew, and mirror it in all."""
         groups = self.param_groups
         refuse_mixed_maximize(groups)
-        found = next((group[MEMORY] for group in groups if MEMORY in group), {})
+        found: dict[str, Any] = next((group[MEMORY] for group in groups if MEMORY in group), {})
         if not found or found is not getattr(self, "_published", None):
             self._memory = Memory.restored(found, self.rule, self.lower_bound)
             self._unread.read()  # of a step that the checkpoint knows nothing of

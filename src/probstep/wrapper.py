@@ -1,4 +1,4 @@
-"""A torch optimizer around another one: its groups, its state, its hooks. Nothing here adapts anything."""
+"""A torch optimizer around another one: its groups, its state, its hooks. Nothing adapts here."""
 
 import functools
 from collections.abc import Callable

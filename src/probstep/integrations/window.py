@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..step.ranks import whole
 from ..optimizer import ProbStep
+from ..step.ranks import whole
 
 Again = Callable[[], Tensor]
 

@@ -17,7 +17,7 @@ from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .base import params_of, reference_rate, setting_of, sign_of, step_at
+from .base import params_of, reference_rate, setting_of, step_at
 from .displacement import Displacement, pack
 from .objective import Objective
 from .ranks import Ranks

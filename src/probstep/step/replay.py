@@ -22,8 +22,8 @@ from torch.nn.modules.module import (
 )
 from torch.nn.parameter import is_lazy
 
-from .ranks import drop_gathered
 from .randomness import RandomState
+from .ranks import drop_gathered
 
 
 class Buffers:

@@ -1,4 +1,4 @@
-"""A step without a probe: the base's own, at the present scale, stretched if there is a bound or noise."""
+"""A step without a probe: the base's own at the present scale, stretched by a bound or noise."""
 
 from ..memory import Memory
 from .adapt import Parts, displacement_of
