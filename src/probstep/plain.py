@@ -4,11 +4,14 @@ A state is a dataclass whose fields are numbers (int, float, bool), words (str) 
 plain form is a dictionary with the names of the fields as keys, nested as the states are.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints
 
 State = TypeVar("State")
+
+FINITE = (-sys.float_info.max, sys.float_info.max)  # a range of `refuse_outside`
 
 
 def as_plain(state: Any) -> dict[str, Any]:

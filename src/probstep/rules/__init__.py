@@ -10,3 +10,4 @@ from .protocol import Observation as Observation
 from .protocol import Proposal as Proposal
 from .protocol import Rule as Rule
 from .protocol import Setting as Setting
+from .robust.rule import RobustRule as RobustRule

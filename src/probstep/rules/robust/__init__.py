@@ -1,0 +1,13 @@
+"""RobustRule: any initial rate, any momentum, few probes. Scalars in, a factor for the scale out.
+
+`rule` composes four parts, each a small state and the functions that change it:
+
+- `search` finds the order of magnitude of the rate on the first batch;
+- `belief` averages what probes say about slope and curvature, and knows how sure that is;
+- `bound` limits the scale by what the losses of all steps say is left to gain;
+- `alarm` lowers the scale when a loss is surprisingly high, and raises it again after a false alarm.
+
+Symbols of docs/algorithm.md; e = c * scale is the rate of a step (c: the schedule's multiplier), and
+phi/e, |v|/e are slope and length of the step at rate 1. The *bend* of a step is 2 - r: curvature over
+slope along it. It is proportional to the rate, and 1 where the step ends at the minimum along it.
+"""

@@ -1,0 +1,139 @@
+"""What probes say about slope and curvature, averaged, and how sure that is.
+
+The averages are those of a Kalman filter on the logarithm of the scale: the less is known, the more a
+probe counts. Slope and curvature are averaged apart and divided afterwards, because the ratio of one
+probe is noisy and has no mean.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...plain import FINITE, refuse_outside
+from ..protocol import Observation
+
+UNKNOWN = 1.0  # the variance of log scale at which nothing is known
+DRIFT, LEAST_DRIFT = (
+    0.1,
+    2e-4,
+)  # it grows by max(0.1/t, 2e-4) per step: a problem changes less and less
+
+# Cosine and curvature are noisier than the slope: a probe counts half as much for them.
+SHARES = {"cosine": 0.5, "curvature": 0.5}
+# The size of the gradients changes all the time: a probe never counts less for it than this.
+FLOORS = {"log_gradient_per_length": 0.3}
+
+
+@dataclass
+class Belief:
+    """Averages over probes, all of steps at rate 1.
+
+    Args:
+        variance: Of log scale.
+        probes: How many probes are in the averages.
+        cosine: Of the angle between gradient and step.
+        curvature: v'Hv / |v|^2, along the step.
+        slope: phi.
+        steepness: |phi|.
+        relative_slope: phi / f.
+        log_gradient_per_length: log(|g| / |v|), which for SGD is 0.
+    """
+
+    variance: float = UNKNOWN
+    probes: int = 0
+    cosine: float = 0.0
+    curvature: float = 0.0
+    slope: float = 0.0
+    steepness: float = 0.0
+    relative_slope: float = 0.0
+    log_gradient_per_length: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_outside(
+            self,
+            variance=(0.0, UNKNOWN),
+            probes=(0, math.inf),
+            cosine=(-1.0, 1.0),
+            curvature=FINITE,
+            slope=FINITE,
+            steepness=(0.0, FINITE[1]),
+            relative_slope=FINITE,
+            log_gradient_per_length=FINITE,
+        )
+
+
+def drift(belief: Belief, t: int) -> None:
+    """Be less sure at step t than at the step before."""
+    belief.variance = min(UNKNOWN, belief.variance + max(DRIFT / t, LEAST_DRIFT))
+
+
+def doubt(belief: Belief) -> None:
+    """Keep the averages, but let the next probes count as much as the first ones did."""
+    belief.variance = UNKNOWN
+
+
+def learn(
+    belief: Belief,
+    news: Mapping[str, float],
+    shares: Mapping[str, float] = SHARES,
+    floors: Mapping[str, float] = FLOORS,
+) -> None:
+    """Average what a probe measured, with the weight that a Kalman filter gives a variance of 1.
+
+    >>> belief = Belief()
+    >>> learn(belief, {"slope": 3.0})
+    >>> belief.slope, belief.variance
+    (3.0, 0.5)
+    """
+    kalman = belief.variance / (1 + belief.variance)
+    belief.variance *= 1 - kalman
+    belief.probes += 1
+    for name, value in news.items():
+        weight = max(kalman * shares.get(name, 1.0), 1 / belief.probes, floors.get(name, 0.0))
+        average = getattr(belief, name)
+        setattr(belief, name, average + weight * (value - average))
+
+
+def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
+    """Return what one probe says about the averaged quantities, by their names.
+
+    Numbers out of range are left out; the limits keep squares and quotients finite.
+    """
+    step = seen.step
+    if step.norms is None:
+        return {}
+    gradient, whole_length = step.norms
+    slope, length = step.slope / step.rate, whole_length / step.rate
+    if not (1e-100 < gradient < 1e100 and 1e-100 < length < 1e100 and abs(slope) < 1e200):
+        return {}
+    news = {
+        "cosine": max(-1.0, min(1.0, slope / gradient / length)),
+        "slope": slope,
+        "steepness": abs(slope),
+        "log_gradient_per_length": math.log(gradient / length),
+    }
+    if step.loss > 0 and math.isfinite(slope / step.loss):
+        news["relative_slope"] = slope / step.loss
+    bent = 2 * (step.slope - (step.loss - seen.loss_after))  # v'Hv, on a quadratic
+    if with_curvature and whole_length > 1e-100 and math.isfinite(bent):
+        news["curvature"] = bent / whole_length / whole_length
+    return {name: value for name, value in news.items() if math.isfinite(value)}
+
+
+def aimed_factor(belief: Belief, target: float, scale: float) -> float:
+    """Return the factor that brings the averaged bend to its target; infinite without curvature.
+
+    >>> aimed_factor(Belief(cosine=1.0, curvature=2.0), target=1.0, scale=0.25)
+    2.0
+    """
+    if belief.cosine <= 0:  # the momentum goes uphill, which no rate can change
+        return 1.0
+    if belief.curvature <= 0:
+        return math.inf
+    slope_per_length = belief.cosine * math.exp(belief.log_gradient_per_length)
+    return target * (slope_per_length / belief.curvature) / scale
+
+
+def slope_at(belief: Belief, loss: float) -> float:
+    """Return the slope to expect at this loss: in proportion to a positive one."""
+    return belief.relative_slope * loss if loss > 0 else belief.slope

@@ -1,0 +1,82 @@
+"""The search of the first batch for the order of magnitude of the rate.
+
+It begins with a step that changes the loss just visibly. While the loss bends too little the step is
+made longer, and where it bends too much shorter. The result does not depend on the user's rate.
+"""
+
+import math
+from dataclasses import dataclass
+
+from ...plain import refuse_outside
+from ..protocol import Observation, Proposal
+
+VISIBLE = 100.0  # roundings of the loss that a step must be able to change before it is judged
+STRAIGHT = 0.1  # a bend below it says only that the step is far too short
+TOO_BENT = 1.5  # a bend above it: the step went beyond the minimum along it, almost to no gain
+LONGER, SHORTER = 10.0, 0.1  # the largest change of a length between two probes
+GAP = 2.0  # a length is good enough within this factor of one that is too long
+AIM = 0.5  # the search ends half way to the minimum along the first step, at the ratio 1.5
+UP = 2.0  # the most by which the rate may exceed that of the last length probed
+TRIES = 30  # forward passes, after which the length is taken as it is
+
+
+@dataclass
+class Search:
+    """How far the search has come.
+
+    Args:
+        is_done: Whether it is over.
+        too_long: The lowest rate that proved too high.
+    """
+
+    is_done: bool = False
+    too_long: float = math.inf
+
+    def __post_init__(self) -> None:
+        refuse_outside(self, too_long=(0.0, math.inf))
+
+
+def first_length(proposal: Proposal) -> float:
+    """Return the share of a step at which its predicted change of the loss is just visible.
+
+    >>> first_length(Proposal(loss=1.0, slope=50.0, resolution=1e-3))
+    0.002
+    """
+    slope = proposal.slope
+    if not (slope > 0 and math.isfinite(proposal.loss) and math.isfinite(slope)):
+        return 0.0
+    # The smallest float instead of 0: a length of 0 could never be made longer.
+    return VISIBLE * max(proposal.resolution, math.ulp(0.0)) / slope
+
+
+def next_length(search: Search, seen: Observation, bend: float) -> float | None:
+    """Return the factor from this length to the next one to probe; None ends the search.
+
+    >>> step = Proposal(loss=1.0, slope=0.5, rate=0.01)
+    >>> next_length(Search(), Observation(step, loss_after=0.5), bend=0.0)
+    10.0
+    """
+    rate = seen.step.rate
+    if bend > TOO_BENT:
+        search.too_long = min(search.too_long, rate)
+    gap = search.too_long / rate
+    if seen.tries < TRIES and bend < STRAIGHT and gap > GAP:
+        return min(LONGER, math.sqrt(gap))
+    if seen.tries < TRIES and bend > TOO_BENT:
+        return max(SHORTER, 1 / bend)
+    search.is_done = True
+    return None
+
+
+def final_factor(bend: float, beta: float) -> float:
+    """Return what makes a good rate of that of the last length; 1 if its bend says nothing.
+
+    With momentum a gradient acts 1/(1-beta) times, but later gradients correct a part of it. The root
+    is the geometric mean of counting all of it and counting nothing.
+
+    >>> final_factor(bend=1.0, beta=0.0)
+    0.5
+    """
+    if not math.isfinite(bend) or bend <= 0:
+        return 1.0
+    return min(AIM / bend, UP) * math.sqrt(1 - beta)
