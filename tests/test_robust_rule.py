@@ -259,14 +259,13 @@ def test_an_unprobed_step_reads_only_what_the_step_before_left(monkeypatch):
     rule = RobustRule(budget=(1.0, 0.0))
     opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
     data = batches(4)
-    for batch in data[:2]:
-        FORMS["closure"](opt, model, batch)
-    transfers = []
-    tolist = torch.Tensor.tolist
-    monkeypatch.setattr(torch.Tensor, "tolist", lambda t: transfers.append(t) or tolist(t))
-    pending = opt._pending
+    losses = [FORMS["closure"](opt, model, batch).item() for batch in data[:2]]
+    reads = []
+    item = torch.Tensor.item
+    monkeypatch.setattr(torch.Tensor, "tolist", pytest.fail)
+    monkeypatch.setattr(torch.Tensor, "item", lambda t: reads.append(item(t)) or item(t))
     FORMS["closure"](opt, model, data[2])
-    assert transfers == [pending]
+    assert reads == losses[-1:]
 
 
 def test_bound_and_noise_are_refused():

@@ -62,7 +62,7 @@ def _parallel(dtype: torch.dtype) -> Any:
 
 def _on_rank(rank: int, size: int) -> list[str]:
     trained = [train(rule, "adam", net=_parallel, share=slice(rank, None, size)) for rule in RULES]
-    return sum(trained, [])
+    return [number for numbers in trained for number in numbers]
 
 
 def all_of_them() -> dict[str, list[str]]:

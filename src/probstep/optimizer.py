@@ -127,12 +127,17 @@ class ProbStep(Wrapper):
         check_step_arguments(closure, loss, grad_scale)
         given = Given(reevaluate, loss, grad_scale)
         is_due = self._is_due()
+        kept = self._copy_of_memory() if is_due else None
         try:
             with torch.no_grad():
                 arrived = self._arrival.receive(closure, given, self.base, record=is_due)
                 self._tell_rule()
                 arrived = self._with_loss(arrived, is_due=is_due)
                 self._take(arrived, is_due=is_due)
+        except BaseException:
+            if kept is not None:
+                self._memory = kept  # so that the step can be taken again
+            raise
         finally:
             self._arrival.clear()
             self._tape.clear()
@@ -267,12 +272,7 @@ class ProbStep(Wrapper):
             step_unprobed(self._parts, memory, arrived, ranks)
             self._say_if_no_loss(arrived, is_due=is_due)
         else:
-            kept = copy.deepcopy(memory)
-            try:
-                outcome = adapt(self._parts, memory, batch, ranks)
-            except BaseException:
-                self._memory = kept  # so that the step can be taken again
-                raise
+            outcome = adapt(self._parts, memory, batch, ranks)
             memory.record(outcome.probe, outcome.rejected)
             self._notices.of_probe(outcome.probe, memory)
         memory.forwards += self._tape.replays
@@ -289,10 +289,9 @@ class ProbStep(Wrapper):
 
     def _tell_rule(self) -> None:
         """Tell the rule the loss of the step before, which the device has long computed."""
+        self._settle()
         memory = self._current
-        loss = self._unread.read()
-        loss = memory.pending if loss is None else loss
-        memory.pending = None
+        loss, memory.pending = memory.pending, None
         if loss is not None and self.rule.chooses_lengths:
             setting = setting_of(self.param_groups)
             memory.scale *= self.rule.notice(memory.rule, loss, memory.scale, setting)
@@ -333,11 +332,19 @@ class ProbStep(Wrapper):
             self._unread.read()  # of a step that the checkpoint knows nothing of
         self._publish()
 
-    def _publish(self) -> None:
-        """Put a plain copy of the memory into every group, where a checkpoint finds it."""
+    def _copy_of_memory(self) -> Memory:
+        self._settle()
+        return copy.deepcopy(self._memory)
+
+    def _settle(self) -> None:
+        """Read the last loss into the memory."""
         loss = self._unread.read()
         if loss is not None:
             self._memory.pending = loss
+
+    def _publish(self) -> None:
+        """Put a plain copy of the memory into every group, where a checkpoint finds it."""
+        self._settle()
         self._published = self._memory.plain()
         for group in self.base.param_groups:
             group[MEMORY] = self._published

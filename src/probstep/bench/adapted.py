@@ -9,8 +9,7 @@ from torch.optim import Optimizer
 
 from probstep.estimators import Interpolation, LowerBound, RunningMinimum, SampleNoise
 from probstep.optimizer import ProbStep
-from probstep.robust import RobustRule
-from probstep.rules import PaperRule
+from probstep.rules import PaperRule, RobustRule
 from probstep.schedule import DoublingEpochs, Every, EveryStep, Schedule
 
 ROBUST = frozenset(field.name for field in fields(RobustRule))

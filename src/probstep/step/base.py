@@ -50,7 +50,8 @@ def setting_of(groups: Groups) -> Setting:
     reference = _reference(group)
     betas = group.get("betas")
     beta = group.get("momentum", 0.0) if betas is None else betas[0]
-    return Setting(float(group["lr"]) / reference if reference else 1.0, float(beta))
+    multiplier = float(group["lr"]) / reference if reference else 1.0
+    return Setting(multiplier or 1.0, float(beta))  # 0 only of a tensor on a device: an empty step
 
 
 def rates_are_zero(groups: Groups) -> bool:
