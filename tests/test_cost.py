@@ -83,8 +83,8 @@ def test_a_step_taken_back_reads_once_more_for_every_length(monkeypatch):
     with CountReads() as count:
         step_with_closure(opt, model, second)
     lengths = opt.metrics()["probes/reject"] - rejects + 1
-    assert count.reads == 0
-    # What is known before the step; then each length's loss. (What the step before left is one item.)
+    assert count.reads == 1  # what the step before left
+    # What is known before the step; then each length's loss.
     assert len(transfers) == 1 + lengths
 
 

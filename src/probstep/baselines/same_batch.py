@@ -2,7 +2,7 @@
 
 A line search evaluates one batch at several points. It must see the same dropout masks at each, and
 must not move running statistics or random streams by searching: this is the probe of
-`probstep.probe`, recorded at the first evaluation and replayed at every further one.
+`probstep.step.replay`, recorded at the first evaluation and replayed at every further one.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from probstep.baselines.stepping import Closure
-from probstep.probe import Tape
+from probstep.step.replay import Tape
 
 
 def gradients(
