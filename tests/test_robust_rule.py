@@ -1,17 +1,12 @@
 """RobustRule: any initial rate, no damage, few probes; and all that holds for every rule."""
 
-import math
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 from torch.optim import lr_scheduler
 
 import probstep
 from probstep import ProbStep, RobustRule
-from probstep.rules import Observation
 
 from .cases import FORMS, OPTIMIZERS, batches, loss_of, network, plain_network, train_bare
 
@@ -272,35 +267,6 @@ def test_bound_and_noise_are_refused():
     base = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(ValueError, match="go with PaperRule"):
         ProbStep(base, RobustRule(), lower_bound=0.0)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"target": 0.0}, {"target": 2.0}, {"up": 1.0}, {"doubt": 0.0}, {"budget": (-1, 0)}]
-)
-def test_impossible_settings_are_refused(settings):
-    with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
-        RobustRule(**settings)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(), st.floats(), st.floats(), st.floats(min_value=0), st.floats(min_value=0)
-        ),
-        max_size=30,
-    ),
-    st.floats(0, 0.99),
-)
-def test_factors_are_positive_and_finite_whatever_is_seen(seen, beta):
-    rule = RobustRule()
-    memory = rule.init()
-    for f, phi, f_plus, gradient, length in seen:
-        o = Observation(f, phi, f_plus, 1.0, 1e-7, gradient, length, 0.1, 1.0, beta)
-        memory, decision = rule.judge(memory, o)
-        assert 0 < decision.factor < math.inf
-        assert decision.again is None or 0 < decision.again < math.inf
-        memory, factor = rule.watch(memory, f, gradient, 0.1, o)
-        assert 0 < factor <= 1
 
 
 def test_the_posterior_of_the_scale_is_shown():

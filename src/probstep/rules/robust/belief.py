@@ -13,15 +13,14 @@ from ...plain import FINITE, refuse_outside
 from ..protocol import Observation
 
 UNKNOWN = 1.0  # the variance of log scale at which nothing is known
-DRIFT, LEAST_DRIFT = (
-    0.1,
-    2e-4,
-)  # it grows by max(0.1/t, 2e-4) per step: a problem changes less and less
+DRIFT, LEAST_DRIFT = 0.1, 2e-4  # it grows by max(0.1/t, 2e-4) per step, as problems calm down
 
 # Cosine and curvature are noisier than the slope: a probe counts half as much for them.
 SHARES = {"cosine": 0.5, "curvature": 0.5}
 # The size of the gradients changes all the time: a probe never counts less for it than this.
 FLOORS = {"log_gradient_per_length": 0.3}
+
+TINY, HUGE = 1e-100, 1e100  # between them a norm is trusted: products and differences stay finite
 
 
 @dataclass
@@ -97,14 +96,19 @@ def learn(
 def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
     """Return what one probe says about the averaged quantities, by their names.
 
-    Numbers out of range are left out; the limits keep squares and quotients finite.
+    Without norms, or with one out of range, it says nothing; a quotient out of range is left out.
+
+    >>> from probstep.rules import Norms, Proposal
+    >>> step = Proposal(loss=2.0, slope=1.0, rate=0.5, norms=Norms(gradient=2.0, length=1.0))
+    >>> measure(Observation(step, loss_after=1.5), with_curvature=True)["curvature"]
+    1.0
     """
     step = seen.step
     if step.norms is None:
         return {}
     gradient, whole_length = step.norms
     slope, length = step.slope / step.rate, whole_length / step.rate
-    if not (1e-100 < gradient < 1e100 and 1e-100 < length < 1e100 and abs(slope) < 1e200):
+    if not (TINY < gradient < HUGE and TINY < length < HUGE and abs(slope) < HUGE**2):
         return {}
     news = {
         "cosine": max(-1.0, min(1.0, slope / gradient / length)),
@@ -112,12 +116,12 @@ def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
         "steepness": abs(slope),
         "log_gradient_per_length": math.log(gradient / length),
     }
-    if step.loss > 0 and math.isfinite(slope / step.loss):
+    if step.loss > 0:
         news["relative_slope"] = slope / step.loss
-    bent = 2 * (step.slope - (step.loss - seen.loss_after))  # v'Hv, on a quadratic
-    if with_curvature and whole_length > 1e-100 and math.isfinite(bent):
+    if with_curvature and whole_length > TINY:
+        bent = 2 * (step.slope - (step.loss - seen.loss_after))  # v'Hv, on a quadratic
         news["curvature"] = bent / whole_length / whole_length
-    return {name: value for name, value in news.items() if math.isfinite(value)}
+    return {name: value for name, value in news.items() if abs(value) < HUGE**2}
 
 
 def aimed_factor(belief: Belief, target: float, scale: float) -> float:

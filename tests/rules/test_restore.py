@@ -1,0 +1,144 @@
+"""A rule's state goes through a checkpoint and comes back; another rule's is refused."""
+
+import math
+
+import pytest
+
+from probstep.plain import as_plain
+from probstep.rules import Norms, Observation, PaperRule, Proposal, RobustRule, Setting
+
+RULES = {"paper": PaperRule(), "robust": RobustRule()}
+VERSION_0_1_0 = {
+    "found": 1,
+    "too_long": 0.5,
+    "t": 7,
+    "probes": 3,
+    "forwards": 11,
+    "variance": 0.25,
+    "peak": 1.0,
+    "lent": 0.125,
+    "ceiling": math.inf,
+    "surprised_at": 2,
+    "cosine": 0.75,
+    "curvature": 3.0,
+    "slope": 4.0,
+    "steepness": 5.0,
+    "relative_slope": 2.0,
+    "log_ratio": -1.5,
+    "recent": 2.5,
+    "older": 3.5,
+    "spread": 0.0625,
+    "mean": 2.25,
+    "mean_spread": 0.03125,
+    "log_gradient": math.nan,
+}
+THE_SAME_NOW = {
+    "t": 7,
+    "forwards": 11,
+    "search": {"is_done": True, "too_long": 0.5},
+    "belief": {
+        "variance": 0.25,
+        "probes": 3,
+        "cosine": 0.75,
+        "curvature": 3.0,
+        "slope": 4.0,
+        "steepness": 5.0,
+        "relative_slope": 2.0,
+        "log_gradient_per_length": -1.5,
+    },
+    "bound": {"recent": 2.5, "older": 3.5, "spread": 0.0625, "peak": 1.0},
+    "alarm": {
+        "mean": 2.25,
+        "spread": 0.03125,
+        "scale_before": 0.125,
+        "ceiling": math.inf,
+        "surprised_at": 2,
+    },
+}
+
+
+def use(rule, state, steps):
+    """Probe and notice some steps; return all that the rule answered."""
+    answers = []
+    for k in steps:
+        step = Proposal(2.0 + k % 3, 0.5, rate=0.1, norms=Norms(1.0, 0.2))
+        answers.append(rule.judge(state, Observation(step, 1.5 + k % 4)))
+        answers.append(rule.notice(state, 2.0 + k % 5, 0.1, Setting(beta=0.9)))
+    return answers
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_restored_state_goes_on_as_the_one_that_was_saved(name):
+    rule = RULES[name]
+    state = rule.init()
+    use(rule, state, range(20))
+    again = rule.restore(as_plain(state))
+    assert again == state
+    assert use(rule, again, range(20, 60)) == use(rule, state, range(20, 60))
+    assert again == state
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_was_saved_does_not_change_while_the_state_does(name):
+    rule = RULES[name]
+    state = rule.init()
+    saved, expected = as_plain(state), as_plain(rule.init())
+    use(rule, state, range(20))
+    assert saved == expected
+
+
+def test_the_keys_of_a_state_never_change():
+    rule = RobustRule()
+    state = rule.init()
+    use(rule, state, range(20))
+    assert as_plain(state).keys() == THE_SAME_NOW.keys()
+    assert all(
+        as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in ("belief", "alarm")
+    )
+
+
+def test_a_state_of_version_0_1_0_is_read():
+    rule = RobustRule()
+    assert as_plain(rule.restore(VERSION_0_1_0)) == THE_SAME_NOW
+    assert rule.restore(VERSION_0_1_0) == rule.restore(THE_SAME_NOW)
+
+
+@pytest.mark.parametrize(
+    "foreign", [{}, {"scale": 1.0}, {**VERSION_0_1_0, "more": 1}, {**THE_SAME_NOW, "more": 1}]
+)
+def test_another_rules_state_is_refused(foreign):
+    with pytest.raises(ValueError, match="not a RobustState"):
+        RobustRule().restore(foreign)
+
+
+def test_the_papers_rule_refuses_the_robust_rules_state():
+    with pytest.raises(ValueError, match="not a PaperState"):
+        PaperRule().restore(THE_SAME_NOW)
+
+
+@pytest.mark.parametrize("saved", [VERSION_0_1_0, THE_SAME_NOW])
+@pytest.mark.parametrize("bad", [0, -5, math.nan, "7", None])
+def test_an_impossible_count_of_steps_is_refused(saved, bad):
+    with pytest.raises(ValueError, match=r"\bt\b"):
+        RobustRule().restore({**saved, "t": bad})
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "bad"),
+    [
+        ("search", "too_long", math.nan),
+        ("belief", "variance", math.nan),
+        ("belief", "variance", 1.5),
+        ("belief", "curvature", math.nan),
+        ("belief", "slope", math.inf),
+        ("belief", "cosine", 2.0),
+        ("bound", "recent", math.nan),
+        ("bound", "spread", -1.0),
+        ("alarm", "mean", math.inf),
+        ("alarm", "ceiling", math.nan),
+    ],
+)
+def test_an_impossible_number_is_refused_by_its_name(part, name, bad):
+    saved = {**THE_SAME_NOW, part: {**THE_SAME_NOW[part], name: bad}}
+    with pytest.raises(ValueError, match=name):
+        RobustRule().restore(saved)

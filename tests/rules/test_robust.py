@@ -1,0 +1,194 @@
+"""RobustRule: what it makes of its parts, whatever is seen."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
+from probstep.rules.robust.belief import Belief
+from probstep.rules.robust.rule import DOWN, PARTS, SHORTER, TRIES
+from probstep.rules.robust.search import VISIBLE, Search
+from probstep.rules.robust.state import RobustState
+
+
+def settled(**belief):
+    """A state after the search, with a belief of nine probes."""
+    known = {"cosine": 1.0, "steepness": 1.0, "probes": 9, **belief}
+    return RobustState(t=9, search=Search(is_done=True), belief=Belief(**known))
+
+
+def seen(loss_after, loss=1.0, slope=0.1, rate=0.1, beta=0.0, tries=1, resolution=0.0):
+    setting = Setting(beta=beta)
+    step = Proposal(loss, slope, resolution, rate, setting, Norms(gradient=1.0, length=rate))
+    return Observation(step, loss_after, tries)
+
+
+any_floats = st.tuples(
+    st.floats(), st.floats(), st.floats(), st.floats(min_value=0), st.floats(min_value=0)
+)
+
+
+@given(st.lists(any_floats, max_size=30), st.floats(0, 0.99), st.floats(1e-6, 10))
+def test_factors_are_positive_and_finite_whatever_is_seen(steps, beta, multiplier):
+    rule = RobustRule()
+    state = rule.init()
+    setting = Setting(multiplier, beta)
+    for f, phi, f_plus, gradient, length in steps:
+        step = Proposal(f, phi, 1e-7, 0.1, setting, Norms(gradient, length))
+        decision = rule.judge(state, Observation(step, f_plus))
+        assert 0 < decision.factor < math.inf
+        assert decision.again is None or 0 < decision.again < math.inf
+        assert 0 < rule.notice(state, f, 0.1, setting) <= 1
+        assert all(math.isfinite(number) for number in rule.metrics(state).values())
+
+
+def test_ten_thousand_losses_that_are_not_finite_leave_a_scale_above_0():
+    rule, scale = RobustRule(), 1.0
+    state = settled(relative_slope=1.0)
+    for _ in range(10_000):
+        scale *= rule.notice(state, math.nan, scale, Setting())
+    assert scale > 0
+
+
+def test_the_search_is_due_before_anything_else_and_within_no_budget():
+    rule = RobustRule(budget=(0.0, 0.0))
+    state = rule.init()
+    assert rule.is_searching(state)
+    assert rule.is_due(state)
+    state.search.is_done = True
+    assert not rule.is_searching(state)
+    assert not rule.is_due(state)
+
+
+def test_a_probe_is_due_in_doubt_and_within_the_budget():
+    rule = RobustRule(doubt=0.09, budget=(10.0, 0.5))
+    state = settled(variance=0.08)
+    assert not rule.is_due(state)
+    state.belief.variance = 0.09
+    assert rule.is_due(state)
+    state.forwards = 14
+    assert rule.is_due(state)
+    state.forwards = 15
+    assert not rule.is_due(state)
+
+
+def test_every_probe_counts_as_a_forward_pass_also_one_that_says_nothing():
+    rule = RobustRule()
+    state = rule.init()
+    for k, loss_after in enumerate((0.5, math.nan, math.inf, 2.0), start=1):
+        rule.judge(state, seen(loss_after))
+        assert state.forwards == k
+    rule.judge(state, seen(1.0, loss=math.nan))
+    assert state.forwards == 5
+
+
+@pytest.mark.parametrize("slope", [0.0, math.nan])
+def test_without_a_slope_a_probe_says_nothing(slope):
+    state = settled()
+    decision = RobustRule().judge(state, seen(0.5, slope=slope))
+    assert decision.factor == 1.0
+    assert decision.word == "uninformative"
+    assert state.belief == settled().belief
+
+
+def test_a_probe_moves_the_scale_towards_the_aim_by_at_most_its_limits():
+    rule = RobustRule()
+    for curvature, expected in ((1e-6, rule.up), (1e6, DOWN)):
+        state = settled(curvature=curvature, variance=1e-9, slope=1.0)
+        # The step itself shows no curvature, and one probe counts little beside nine.
+        step = Proposal(1.0, 0.1, rate=0.1, norms=None)
+        assert rule.judge(state, Observation(step, 0.9)).factor == expected
+
+
+def test_momentum_that_goes_uphill_leaves_step_and_scale_alone():
+    state = settled(cosine=-1.0)
+    decision = RobustRule().judge(state, seen(1.11, slope=-0.1, beta=0.9))
+    assert decision.again is None
+    assert decision.factor == 1.0
+
+
+def test_a_step_that_went_too_far_does_not_raise_the_scale():
+    rule = RobustRule(up=1.5)
+    state = settled(curvature=1e-9)
+    bend = 1.4  # above the target of 4/3; the averages still ask for more
+    step = Proposal(1.0, 0.1, rate=0.1)
+    after = 1.0 - (2 - bend) * 0.1 / 2
+    assert rule.judge(state, Observation(step, after)).factor == 1.0
+    freely = RobustRule(up=1.5, without=frozenset({"restraint"}))
+    assert freely.judge(state, Observation(step, after)).factor == 1.5
+
+
+def test_a_step_that_rises_by_far_more_than_usual_is_shortened():
+    rule, (least, most) = RobustRule(), SHORTER
+    state = settled(variance=0.1)
+    decision = rule.judge(state, seen(1.3))
+    assert decision.word == "reject"
+    assert least <= decision.again <= most
+    assert state.belief.variance == 1.0
+    assert rule.judge(settled(), seen(1.1)).again is None  # twice of what is usual is not far more
+
+
+@pytest.mark.parametrize("after", [math.inf, math.nan])
+def test_a_step_after_which_the_loss_is_not_finite_is_shortened_at_once_to_a_tenth(after):
+    assert RobustRule().judge(settled(), seen(after)).again == SHORTER[0]
+
+
+def test_a_step_that_stays_bad_is_kept_in_the_end_and_the_scale_comes_down():
+    rule = RobustRule()
+    assert rule.judge(settled(), seen(1.3, tries=TRIES)).again is None
+    assert rule.judge(settled(), seen(math.inf, tries=TRIES)) == (DOWN, -math.inf, "down", None)
+
+
+def test_below_the_rounding_of_the_loss_a_probe_teaches_no_curvature():
+    state = settled(curvature=3.0)
+    decision = RobustRule().judge(state, seen(0.95, resolution=0.1 / VISIBLE))
+    assert decision.word == "uninformative"
+    assert state.belief.curvature == 3.0
+    RobustRule().judge(state, seen(0.95, resolution=0.09 / VISIBLE))
+    assert state.belief.curvature != 3.0
+
+
+def test_its_metrics_are_the_deviation_of_log_scale():
+    assert RobustRule().metrics(settled(variance=0.25)) == {"log_scale_deviation": 0.5}
+
+
+def answers(rule, steps=300):
+    """What a rule answers to random probes and losses at random scales."""
+    rng, state, given = random.Random(0), settled(), []
+    state.t = 1
+    for k in range(steps):
+        scale, loss = 10 ** rng.uniform(-4, 1), 10 * math.exp(-k / 30) + rng.expovariate(100.0)
+        loss += 20.0 if k % 50 == 49 else 0.0
+        gradient, length = rng.uniform(1, 3), scale * rng.uniform(0.5, 2)
+        slope, bent = gradient * length * rng.uniform(0.2, 1), length**2 * rng.expovariate(0.2)
+        step = Proposal(loss, slope, rate=scale, norms=Norms(gradient, length))
+        given.append(rule.judge(state, Observation(step, loss - slope + bent / 2)))
+        given.append(rule.notice(state, loss, scale, Setting()))
+    return given
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_left_out_changes_what_is_answered(part):
+    assert answers(RobustRule(without=frozenset({part}))) != answers(RobustRule())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target": 0.0},
+        {"target": 2.0},
+        {"up": 1.0},
+        {"up": math.nan},
+        {"doubt": 0.0},
+        {"budget": (-1, 0)},
+        {"budget": (1.0,)},
+        {"budget": (math.nan, 1.0)},
+        {"without": frozenset({"everything"})},
+    ],
+)
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
+        RobustRule(**settings)

@@ -1,0 +1,70 @@
+"""The search finds the order of magnitude of the rate, whatever the curvature, from any first length."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probstep.rules import Observation, Proposal
+from probstep.rules.robust import search
+from probstep.rules.robust.search import Search
+
+
+def searched(loss_after, first):
+    """Search a step with the slope 1 at rate 1; return the last rate, its bend, and the tries."""
+    state, rate, tries = Search(), first, 0
+    while not state.is_done:
+        tries += 1
+        step = Proposal(loss=1.0, slope=rate, rate=rate)
+        after = loss_after(rate)
+        bend = 2 - 2 * (1.0 - after) / rate if math.isfinite(after) else math.inf
+        again = search.next_length(state, Observation(step, after, tries), bend)
+        rate *= 1.0 if again is None else again
+    return rate, bend, tries
+
+
+@given(st.floats(-6, 6), st.floats(-6, 2))
+def test_on_a_quadratic_it_ends_at_half_the_way_to_the_minimum_or_a_little_before(log_h, log_first):
+    h = 10**log_h
+    rate, bend, tries = searched(lambda e: 1.0 - e + h * e**2 / 2, first=10**log_first / h)
+    assert 0.19 < rate * search.final_factor(bend, beta=0.0) * h < 0.51
+    assert tries <= 12
+
+
+@given(st.floats(-3, 3), st.floats(-9, 6))
+def test_it_closes_in_on_a_cliff_from_both_sides(log_edge, log_first):
+    edge = 10**log_edge
+    straight = lambda e: 1.0 - e if e < edge else math.inf  # noqa: E731
+    rate, _, tries = searched(straight, first=edge * 10**log_first)
+    assert edge / search.GAP / 1.01 < rate < edge
+    assert tries <= search.TRIES
+
+
+def test_it_gives_up_after_as_many_tries_as_are_allowed():
+    *_, tries = searched(lambda e: 1.0 - e, first=1e-30)  # no curvature at any length
+    assert tries == search.TRIES
+
+
+def test_the_first_length_changes_the_loss_by_as_much_as_is_visible():
+    step = Proposal(loss=3.0, slope=0.2, resolution=1e-7)
+    assert search.first_length(step) * step.slope == pytest.approx(search.VISIBLE * 1e-7)
+
+
+def test_a_loss_without_rounding_still_has_a_first_length():
+    assert search.first_length(Proposal(loss=1.0, slope=0.1)) > 0
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, math.nan, math.inf])
+def test_without_a_slope_there_is_no_first_length(slope):
+    assert search.first_length(Proposal(loss=1.0, slope=slope)) == 0.0
+
+
+def test_momentum_pays_the_root():
+    with_momentum, without = search.final_factor(0.7, beta=0.9), search.final_factor(0.7, beta=0.0)
+    assert with_momentum == pytest.approx(math.sqrt(0.1) * without)
+
+
+@pytest.mark.parametrize("bend", [math.nan, math.inf, -math.inf, 0.0, -1.0])
+def test_a_last_bend_that_says_nothing_leaves_the_rate(bend):
+    assert search.final_factor(bend, beta=0.9) == 1.0
