@@ -63,6 +63,8 @@ def robust(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
         ours = {name: settings.pop(name) for name in ROBUST & settings.keys()}
         if "budget" in ours:
             ours["budget"] = tuple(ours["budget"])
+        if "without" in ours:
+            ours["without"] = frozenset(ours["without"])
         return ProbStep(base(params, **settings), rule=RobustRule(**ours))
 
     return build
