@@ -17,7 +17,6 @@ from unittest.mock import patch
 
 import torch
 
-from probstep import robust
 from probstep.bench.plan import list_runs, parse_plan
 from probstep.bench.training import Epoch, train
 
@@ -35,45 +34,30 @@ problem = "fmnist_logreg"
 subset = 10000
 epochs = 10
 """
-largest, news = robust.RobustRule._largest, robust._news
 
-
-def unbounded(*_):
-    return math.inf
-
-
-def without_curvature(seen, **_):
-    return news(seen, with_curvature=False)
-
-
-def after_any_step(rule, memory, seen, ratio):  # noqa: ARG001
-    return largest(rule, memory, seen, ratio=2.0)
-
-
-# What is changed in probstep.robust, and which settings.
+# Which settings of RobustRule are changed, and which constants of its parts.
 ABLATIONS: dict[str, tuple[dict, dict]] = {
     "as it is": ({}, {}),
-    "no bound at all": ({"_bound": unbounded}, {}),
-    "no bound by the gain to come": ({"_gain": unbounded}, {}),
-    "no bound by the loss": ({"_polyak": unbounded}, {}),
-    "no curvature: bounds alone": ({"_news": without_curvature}, {}),
-    "no step taken back": ({"REJECTED": math.inf}, {}),
-    "raised even by a step that went too far": ({"RobustRule._largest": after_any_step}, {}),
-    "no surprise": ({"SURPRISE": math.inf}, {}),
-    "no jump of the gradient": ({"JUMP": math.inf}, {}),
-    "curvature averaged like the slope": ({"WEIGHT": {}}, {}),
-    "gradient size averaged like the slope": ({"FLOORS": {}}, {}),
-    "shorter averages of the loss": ({"SLOW": 6.0, "FAST": 24.0}, {}),
-    "longer averages of the loss": ({"SLOW": 1.5, "FAST": 6.0}, {}),
-    "probe at every step": ({}, {"doubt": 1e-6, "budget": [1e9, 1.0]}),
-    "target = 1": ({}, {"target": 1.0}),
-    "target = 5/3": ({}, {"target": 5 / 3}),
-    "up = 1.1": ({}, {"up": 1.1}),
-    "up = 1.5": ({}, {"up": 1.5}),
-    "doubt = 0.03": ({}, {"doubt": 0.03}),
-    "doubt = 0.25": ({}, {"doubt": 0.25}),
-    "budget = (20, 0.02)": ({}, {"budget": [20.0, 0.02]}),
-    "budget = (80, 0.08)": ({}, {"budget": [80.0, 0.08]}),
+    "no bound at all": ({"without": ["progress", "loss_share"]}, {}),
+    "no bound by the gain to come": ({"without": ["progress"]}, {}),
+    "no bound by the loss": ({"without": ["loss_share"]}, {}),
+    "no curvature: bounds alone": ({"without": ["curvature"]}, {}),
+    "no step taken back": ({"without": ["shortening"]}, {}),
+    "raised even by a step that went too far": ({"without": ["restraint"]}, {}),
+    "no surprise": ({"without": ["surprise"]}, {}),
+    "curvature averaged like the slope": ({"without": ["shares"]}, {}),
+    "gradient size averaged like the slope": ({"without": ["floors"]}, {}),
+    "shorter averages of the loss": ({}, {"bound.SLOW": 6.0, "bound.FAST": 24.0}),
+    "longer averages of the loss": ({}, {"bound.SLOW": 1.5, "bound.FAST": 6.0}),
+    "probe at every step": ({"doubt": 1e-6, "budget": [1e9, 1.0]}, {}),
+    "target = 1": ({"target": 1.0}, {}),
+    "target = 5/3": ({"target": 5 / 3}, {}),
+    "up = 1.1": ({"up": 1.1}, {}),
+    "up = 1.5": ({"up": 1.5}, {}),
+    "doubt = 0.03": ({"doubt": 0.03}, {}),
+    "doubt = 0.25": ({"doubt": 0.25}, {}),
+    "budget = (20, 0.02)": ({"budget": [20.0, 0.02]}, {}),
+    "budget = (80, 0.08)": ({"budget": [80.0, 0.08]}, {}),
 }
 
 
@@ -106,10 +90,10 @@ def main():
     for name in sys.argv[1:] or ABLATIONS:
         if name in done:
             continue
-        changes, settings = ABLATIONS[name]
+        settings, constants = ABLATIONS[name]
         with ExitStack() as stack:
-            for place, value in changes.items():
-                stack.enter_context(patch(f"probstep.robust.{place}", value))
+            for place, value in constants.items():
+                stack.enter_context(patch(f"probstep.rules.robust.{place}", value))
             entry = {"name": name, **measure(settings)}
         with RECORDS.open("a") as file:
             file.write(json.dumps(entry) + "\n")

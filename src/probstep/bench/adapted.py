@@ -9,8 +9,7 @@ from torch.optim import Optimizer
 
 from probstep.estimators import Interpolation, LowerBound, RunningMinimum, SampleNoise
 from probstep.optimizer import ProbStep
-from probstep.robust import RobustRule
-from probstep.rules import PaperRule
+from probstep.rules import PaperRule, RobustRule
 from probstep.schedule import DoublingEpochs, Every, EveryStep, Schedule
 
 ROBUST = frozenset(field.name for field in fields(RobustRule))
@@ -62,8 +61,9 @@ def robust(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
 
     def build(params: Any, **settings: Any) -> Optimizer:
         ours = {name: settings.pop(name) for name in ROBUST & settings.keys()}
-        if "budget" in ours:
-            ours["budget"] = tuple(ours["budget"])
+        for name, kind in {"budget": tuple, "without": frozenset}.items():
+            if name in ours:  # a plan can only write lists
+                ours[name] = kind(ours[name])
         return ProbStep(base(params, **settings), rule=RobustRule(**ours))
 
     return build
