@@ -61,10 +61,9 @@ def robust(base: Callable[..., Optimizer]) -> Callable[..., Optimizer]:
 
     def build(params: Any, **settings: Any) -> Optimizer:
         ours = {name: settings.pop(name) for name in ROBUST & settings.keys()}
-        if "budget" in ours:
-            ours["budget"] = tuple(ours["budget"])
-        if "without" in ours:
-            ours["without"] = frozenset(ours["without"])
+        for name, kind in {"budget": tuple, "without": frozenset}.items():
+            if name in ours:  # a plan can only write lists
+                ours[name] = kind(ours[name])
         return ProbStep(base(params, **settings), rule=RobustRule(**ours))
 
     return build
