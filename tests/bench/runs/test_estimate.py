@@ -1,5 +1,5 @@
-from probstep.bench.runs import estimate as estimate_module
 from probstep.bench.problems import Task
+from probstep.bench.runs import estimate as estimate_module
 from probstep.bench.runs.estimate import estimate, long_first, measure_epoch, same_problem
 
 from ..bench_cases import make_run

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import torch
 
-from probstep.bench.records import store
-from probstep.bench.runs.backends import BACKENDS, Event, Workers
 from probstep.bench.plans import Source, add_source, imported_hash
-from probstep.bench.records import Record, Run, Status, last_epoch, last_sizes
+from probstep.bench.records import Record, Run, Status, last_epoch, last_sizes, store
 from probstep.bench.records.store import Claim
+from probstep.bench.runs.backends import BACKENDS, Event, Workers
 from probstep.bench.runs.training import Epoch, Message, Note, mark, train
 
 TRIES = 3  # a worker may die by no fault of its run, but hardly three times

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from probstep.bench.plans import imported_hash
+from probstep import ProbStep
 from probstep.bench.methods import (
     METHODS,
     Method,
@@ -28,12 +28,12 @@ from probstep.bench.methods import (
     prepare,
     take_step,
 )
-from probstep.bench.runs.epoch_probes import watch_probes
+from probstep.bench.plans import imported_hash
 from probstep.bench.problems import Task, get_problem
-from probstep.bench.runs.provenance import commit, device_name, versions
-from probstep.bench.runs.generators import load_random, save_random, seed_all
 from probstep.bench.records import Record, Run, Status
-from probstep import ProbStep
+from probstep.bench.runs.epoch_probes import watch_probes
+from probstep.bench.runs.generators import load_random, save_random, seed_all
+from probstep.bench.runs.provenance import commit, device_name, versions
 
 TICK_SECONDS = 0.5  # how often a long epoch says how far it is
 CHECK_STEPS = 50  # how often the loss is read back, to see whether it is still finite
