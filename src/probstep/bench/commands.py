@@ -15,7 +15,8 @@ from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records, store
+from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
+from probstep.bench.report.numbers.histories import make_history
 from probstep.bench.runs.estimate import (
     Cost,
     Costs,
@@ -68,7 +69,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
     unread: list[Path] = []
-    rows = summarise(read_records(out, unread))
+    rows = summarise(make_history(records) for records in read_ends(out, unread))
     if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:

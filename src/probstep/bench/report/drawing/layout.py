@@ -24,7 +24,8 @@ from probstep.bench.report.drawing.scene import (
 
 FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, Fig. 3
     "fixed": (GREY, 1.0, ()),
-    "adapted": (INK, 2.6, ()),
+    "default rule": (INK, 2.6, ()),
+    "paper's rule": (INK, 1.4, ()),
     "hypergradient": (INK, 1.4, (6, 4)),
     "L4": (INK, 1.4, (8, 3, 1.5, 3)),
     "plain": (GREY, 1.0, ()),
@@ -32,6 +33,7 @@ FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, F
 DASHES: dict[str, tuple[float, ...]] = {
     "solid": (),
     "dashed": (7, 4),
+    "long-dashed": (15, 4),
     "dotted": (2, 3),
     "dash-dotted": (8, 3, 2, 3),
 }
