@@ -103,15 +103,10 @@ def _choose(cells: Sequence[Cell]) -> Best | None:
     """The best of a grid of rates; None if none has a loss above zero to compare with."""
     most = max(len(cell.histories) for cell in cells)
     full = [cell for cell in cells if len(cell.histories) == most]
-    known = [
-        (loss, cell) for cell in full if (loss := cell.judged(METRIC)) is not None and loss > 0
-    ]
-    if not known:
+    found = [(cell.judged(METRIC), cell.final(METRIC), cell) for cell in full]
+    known = [(judged, final, cell) for judged, final, cell in found if judged and final is not None]
+    if not known or min(judged for judged, _, _ in known) <= 0:
         return None
-    loss, chosen = min(known, key=lambda pair: pair[0])
-    rates = [cell.rate for cell in full]
-    return Best(chosen, loss, chosen.rate in (min(rates, key=_value), max(rates, key=_value)))
-
-
-def _value(rate: float | None) -> float:
-    return rate or 0.0
+    loss, _, chosen = min(known, key=lambda one: one[:2])  # at the floor the loss itself decides
+    rates = [cell.rate for cell in full if cell.rate]
+    return Best(chosen, loss, chosen.rate in (min(rates), max(rates)))
