@@ -10,8 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from probstep.bench import store
-from probstep.bench.estimate import (
+from probstep.bench.methods import METHODS
+from probstep.bench.overview import draw_table, summarise
+from probstep.bench.plans import list_plans
+from probstep.bench.problems import PROBLEMS
+from probstep.bench.progress import Tally, displaying, print_json
+from probstep.bench.records import Record, Run, last_epoch, read_records, store
+from probstep.bench.runs.estimate import (
     Cost,
     Costs,
     estimate,
@@ -21,13 +26,8 @@ from probstep.bench.estimate import (
     same_problem,
     total_time,
 )
-from probstep.bench.methods import METHODS
-from probstep.bench.overview import draw_table, summarise
-from probstep.bench.plan import list_plans
-from probstep.bench.problems import PROBLEMS
-from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records
-from probstep.bench.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.runs.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.texts import printable
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -60,7 +60,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     if console.is_terminal:
         console.print(_time_table(missing, costs), _spell_forecast(facts))
         for reason in _reasons(costs):
-            console.print(escape(f"Not measured: {reason}"))
+            console.print(escape(printable(f"Not measured: {reason}")))
     else:
         print_json(console, {"event": "forecast", **facts, "reasons": _reasons(costs)})
     return 0
@@ -84,7 +84,7 @@ def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
 
 def report_records(out: Path, to: Path | None, console: Console) -> int:
     """Make the report of an output directory; say what matters and where the page is."""
-    from probstep.bench.report import make_report  # matplotlib takes a second to import
+    from probstep.bench.report.build import make_report  # matplotlib takes a second to import
 
     made = make_report(out, to)
     for sentence in made.sentences:
@@ -193,7 +193,7 @@ def _conclude(runs: Sequence[Run], setup: Setup, console: Console) -> int:
         said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         console.print(f"{len(runs)} runs: {said}. See: probstep show {escape(str(setup.out))}")
         for reason, count in reasons.most_common():
-            console.print(escape(f"{count} failed: {reason}"))
+            console.print(escape(printable(f"{count} failed: {reason}")))
         for text in advice:
             console.print(text)
     else:
@@ -231,4 +231,4 @@ def _spell_forecast(facts: Mapping[str, float]) -> str:
 def _spell_unread(paths: Sequence[Path]) -> str:
     runs = "1 run" if len(paths) == 1 else f"{len(paths)} runs"
     reason = "damaged, or written by a newer version of probstep"
-    return f"{runs} could not be read ({reason}), such as {escape(str(paths[0]))}."
+    return f"{runs} could not be read ({reason}), such as {escape(printable(str(paths[0])))}."

@@ -40,7 +40,10 @@ def read_file(path: Path, most: int) -> bytes:
         if size > most:
             text = f"It has {size:,} bytes, and more than {most:,} make no sense here"
             raise OSError(errno.EFBIG, text, str(path))
-        return file.readall()[:size] if size else b""
+        try:
+            return file.readall()[:size]
+        except MemoryError as error:
+            raise OSError(errno.ENOMEM, "It does not fit into memory", str(path)) from error
 
 
 def require_own(path: Path) -> None:
