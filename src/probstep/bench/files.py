@@ -52,12 +52,8 @@ def require_own(path: Path) -> None:
     Raises:
         OSError: It is a link, has a second name, or is no file at all.
     """
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    _require_regular(path, status)
-    if status.st_nlink > 1:
+    status = _require_no_other(path)
+    if status is not None and status.st_nlink > 1:
         text = "It has a second name, whose file would change with it"
         raise OSError(errno.EMLINK, text, str(path))
 
@@ -100,6 +96,20 @@ def replacing(path: Path, remedy: str, *, keep: bool = True) -> Iterator[IO[byte
         part.unlink(missing_ok=True)
 
 
+def write_file(path: Path, content: bytes, remedy: str) -> None:
+    """Write a whole file, in one piece, in the place of an older one or of none.
+
+    Raises:
+        OSError: It cannot be written, or something else than a file is in its place.
+    """
+    try:
+        _require_no_other(path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror}. {remedy}") from error
+    with replacing(path, remedy) as file:
+        file.write(content)
+
+
 def _open_beside(path: Path, remedy: str) -> IO[bytes]:
     """A new temporary file in the folder of `path`, which is made if it is not there."""
     try:
@@ -111,6 +121,16 @@ def _open_beside(path: Path, remedy: str) -> IO[bytes]:
         raise OSError(
             f"{path.name} cannot be written to {path.parent}: {error.strerror}. {remedy}"
         ) from error
+
+
+def _require_no_other(path: Path) -> os.stat_result | None:
+    """What is known of the file, None if it is not there; raise if something else is there."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    _require_regular(path, status)
+    return status
 
 
 def _require_regular(path: Path, status: os.stat_result) -> None:

@@ -53,10 +53,11 @@ def make_history(records: Sequence[Record]) -> History:
     """The history that a run's records tell."""
     scored = [record for record in records if not record.is_mark]
     last, end = records[-1], scored[-1] if scored else records[-1]
+    status, reason = _end(last)
     return History(
         run=last.run,
-        status=last.status,
-        reason=clean(last.reason or "", longest=300),
+        status=status,
+        reason=clean(reason, longest=300),
         epoch=last.epoch,
         epochs=tuple(record.epoch for record in scored),
         scores={m: tuple(number(getattr(r, m)) for r in scored) for m in METRICS},
@@ -64,6 +65,14 @@ def make_history(records: Sequence[Record]) -> History:
         passes=number(end.forward_passes) or 0.0,
         seconds=number(end.time.get("training_seconds")) or 0.0,
     )
+
+
+def _end(last: Record) -> tuple[str, str]:
+    """How a run stands, and why; one whose loss is no number did not end well, whatever it says."""
+    loss = last.train_loss
+    if last.status == "done" and loss is not None and not math.isfinite(loss):
+        return "diverged", f"the training loss on record is {loss}"
+    return last.status, last.reason or ""
 
 
 def number(value: Any) -> float | None:

@@ -8,6 +8,7 @@ from statistics import median
 from probstep.bench.methods import RATES
 from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.numbers.cells import HIGHER_IS_BETTER, Cell, best, group_by
+from probstep.bench.report.numbers.histories import number
 
 Value = str | float | None
 WITHIN = (0.01, 0.05, 0.10)
@@ -124,7 +125,7 @@ def costs(cells: Iterable[Cell]) -> tuple[float, float] | None:
 def tabulate_failures(cells: Sequence[Cell]) -> Table:
     """Every run that diverged, failed or is unfinished, with its reason."""
     rows: list[list[Value]] = [
-        [c.problem, c.label, c.rate, float(h.run.seed), h.status, float(h.epoch), h.reason]
+        [c.problem, c.label, c.rate, number(h.run.seed), h.status, float(h.epoch), h.reason]
         for c in cells
         for h in c.histories
         if h.status != "done"
