@@ -1,10 +1,12 @@
 """A directory, a download or a file from a stranger can be wrong in any way, and hurts nobody."""
 
+import contextlib
 import gzip
 import io
 import json
 import os
 import pickle
+import re
 import tracemalloc
 import zipfile
 import zlib
@@ -23,7 +25,9 @@ from probstep.bench.data.mat import HEADER_BYTES, LITTLE_ENDIAN_MAT_5
 from probstep.bench.data.pickled import read_pickle
 from probstep.bench.plans import list_runs, parse_plan, read_plan
 from probstep.bench.records import Record, encode_record, read_records, store
-from probstep.bench.report import make_report
+from probstep.bench.report.build import make_report
+from probstep.bench.report.drawing.axes import Axis
+from probstep.bench.report.drawing.chart import Figure, Panel
 from probstep.bench.runs.checkpoints import decode_checkpoint, encode_checkpoint
 from probstep.bench.runs.runner import Setup, execute
 from probstep.bench.runs.training import Note, train
@@ -192,9 +196,24 @@ def precious(tmp_path_factory):
     assert (folder / "precious").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["report.html", "figures/profiles.png", "figures/profiles.pdf"])
-def test_a_report_is_not_written_through_a_link_in_the_place_of_a_file(tmp_path, precious, name):
-    out = write_records(tmp_path, make_sweep(rates=(1e-3, 1.0)))
+@pytest.fixture
+def unpainted(monkeypatch):
+    """Without figures as PNG and PDF, which take seconds."""
+    monkeypatch.setattr("probstep.bench.report.build.paint", lambda *_: [])
+
+
+@pytest.fixture
+def simple(monkeypatch):
+    """With one figure only, and a simple one."""
+    figure = Figure("one", "One", "", [[Panel("", Axis(0, 1), Axis(0, 1))]], "x", "y")
+    monkeypatch.setattr("probstep.bench.report.build.draw_figures", lambda _: [figure])
+
+
+@pytest.mark.parametrize("name", ["report.html", "figures/one.png", "figures/one.pdf"])
+def test_a_report_is_not_written_through_a_link_in_the_place_of_a_file(
+    tmp_path, precious, simple, name
+):
+    out = write_records(tmp_path, [make_history(make_shipped_run())])
     (out / "report" / "figures").mkdir(parents=True)
     (out / "report" / name).symlink_to(precious / "precious")
     result = probstep("report", out)
@@ -214,7 +233,7 @@ def test_a_report_is_not_written_through_a_link_in_the_place_of_a_folder(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a directory"])
-def test_a_report_is_not_written_where_no_file_is(tmp_path, kind):
+def test_a_report_is_not_written_where_no_file_is(tmp_path, unpainted, kind):
     out = write_records(tmp_path, [make_history(make_shipped_run())])
     (out / "report").mkdir()
     OTHERS[kind](out / "report" / "report.html")
@@ -222,7 +241,7 @@ def test_a_report_is_not_written_where_no_file_is(tmp_path, kind):
         make_report(out)
 
 
-def test_a_report_goes_where_the_user_says_even_through_a_link(tmp_path):
+def test_a_report_goes_where_the_user_says_even_through_a_link(tmp_path, unpainted):
     out = write_records(tmp_path / "out", [make_history(make_shipped_run())])
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -281,7 +300,6 @@ def test_a_plans_name_does_not_lead_out_of_the_runs(tmp_path, monkeypatch, name)
     assert result.exit_code == 1
     assert f"{name} does not name an output directory. Name one with --out." in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert probstep("run", name, "--import", TINY, "--out", "here").exit_code == 0
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -348,9 +366,7 @@ def write_forged(out, field, number, runs=None):
     (out / "records").mkdir(parents=True)
     for records in runs or make_sweep(rates=(1e-3, 1.0)):
         *lines, last = [encode_record(record) for record in records]
-        start, _, rest = last.partition(f'"{field}":')
-        end = min(rest.index(","), rest.index("}"))
-        lines.append(f'{start}"{field}":{number}{rest[end:]}')
+        lines.append(re.sub(rf'"{field}":[^,}}]*', f'"{field}":{number}', last))
         path = out / "records" / f"{records[0].run.key}.jsonl"
         path.write_text("".join(f"{line}\n" for line in lines))
     return out
@@ -372,7 +388,7 @@ def test_forged_numbers_are_shown_as_such(tmp_path, field, number):
 
 
 @pytest.mark.parametrize("number", ["-1e300", "NaN", "1e400"])
-def test_forged_losses_are_reported_as_such(tmp_path, number):
+def test_forged_losses_are_reported_as_such(tmp_path, unpainted, number):
     out = write_forged(tmp_path / "out", "train_loss", number)
     result = probstep("report", out)
     assert result.exit_code == 0, result.stderr
@@ -384,14 +400,12 @@ def test_forged_losses_are_reported_as_such(tmp_path, number):
 @pytest.mark.parametrize(
     "field", ["test_loss", "train_accuracy", "test_accuracy", "effective_rate", "training_seconds"]
 )
-def test_forged_numbers_anywhere_do_not_stop_the_page(tmp_path, monkeypatch, field, number):
-    monkeypatch.setattr("probstep.bench.report.build.paint", lambda *_: [])  # it takes seconds
+def test_forged_numbers_anywhere_do_not_stop_the_page(tmp_path, unpainted, field, number):
     assert make_report(write_forged(tmp_path / "out", field, number)).page.exists()
 
 
 @pytest.mark.parametrize("field", ["steps", "forward_passes", "seed", "epochs"])
-def test_whole_numbers_beyond_all_floats_do_not_stop_the_page(tmp_path, monkeypatch, field):
-    monkeypatch.setattr("probstep.bench.report.build.paint", lambda *_: [])
+def test_whole_numbers_beyond_all_floats_do_not_stop_the_page(tmp_path, unpainted, field):
     huge = 10**400
     if field in ("seed", "epochs"):
         run = replace(make_shipped_run(epochs=2), **{field: huge})
@@ -514,13 +528,9 @@ def test_damaged_files_are_used_or_refused_by_name(tmp_path, tiny, name):
     assert [path.name for path in tmp_path.iterdir()] == ["fuzz"]
 
 
-def test_a_cifar_file_with_any_byte_changed_is_read_or_named(tmp_path):
+def test_a_pickle_with_any_byte_changed_is_read_or_a_plain_error():
     whole = cifar_bytes(1)
-    places = [k for k in range(len(whole)) if k < 250 or k > len(whole) - 60]
-    for place in places:
-        for value in (0, 40, 98, 255):
-            (tmp_path / "batch").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
-            try:
-                read_cifar(tmp_path / "batch")
-            except ValueError as error:
-                assert str(tmp_path / "batch") in str(error)  # noqa: PT017
+    for place in [k for k in range(len(whole)) if k < 250 or k > len(whole) - 60]:
+        for value in range(0, 256, 17):
+            with contextlib.suppress(ValueError):
+                read_pickle(whole[:place] + bytes([value]) + whole[place + 1 :])
