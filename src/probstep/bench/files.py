@@ -33,17 +33,25 @@ def read_file(path: Path, most: int) -> bytes:
     Raises:
         OSError: There is no such file, something else is in its place, or it is too large.
     """
-    _require_regular(path, path.stat())
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        size = os.fstat(descriptor).st_size
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
         if size > most:
             text = f"It has {size:,} bytes, and more than {most:,} make no sense here"
             raise OSError(errno.EFBIG, text, str(path))
         try:
-            return file.readall()[:size]
+            return file.read(size)
         except MemoryError as error:
             raise OSError(errno.ENOMEM, "It does not fit into memory", str(path)) from error
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """The file, open for reading; links are followed.
+
+    Raises:
+        OSError: There is no such file, or something else is in its place.
+    """
+    _require_regular(path, path.stat())
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
 def require_own(path: Path) -> None:

@@ -8,18 +8,20 @@ from probstep.bench.files import make_folder, write_file
 from probstep.bench.report.drawing.chart import Figure
 from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.drawing.paint import REMEDY, paint
+from probstep.bench.report.drawing.scene import Sheet
 from probstep.bench.report.figures.grid import draw_grid
 from probstep.bench.report.figures.heatmap import draw_heatmap
 from probstep.bench.report.figures.illustration import draw_illustration
 from probstep.bench.report.figures.profiles import draw_profiles
 from probstep.bench.report.figures.rosenbrock import draw_rosenbrock, is_rosenbrock
 from probstep.bench.report.figures.sensitivity import draw_sensitivity
-from probstep.bench.report.numbers.cells import Cell, make_cells
+from probstep.bench.report.numbers.cells import COLUMNS, Cell, make_cells
 from probstep.bench.report.numbers.histories import read_histories
 from probstep.bench.report.page.html import write_page
 from probstep.bench.report.page.sentences import conclude
 from probstep.bench.report.page.tables import (
     Table,
+    tabulate_comparisons,
     tabulate_failures,
     tabulate_finals,
     tabulate_overhead,
@@ -27,9 +29,10 @@ from probstep.bench.report.page.tables import (
     tabulate_settings,
 )
 
-ADAPTIVE = ("adapted", "hypergradient", "L4")
+ADAPTIVE = tuple(column for column in COLUMNS if column != "fixed")
 TABLES = (
     tabulate_reliability,
+    tabulate_comparisons,
     tabulate_overhead,
     tabulate_failures,
     tabulate_settings,
@@ -60,10 +63,10 @@ def make_report(out: Path, target: Path | None = None) -> Report:
     if not histories:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     cells = make_cells(histories)
-    figures = draw_figures(cells)
+    figures = [(figure, lay_out(figure)) for figure in draw_figures(cells)]
     target = _prepare(out, target)
-    for figure in figures:
-        paint(lay_out(figure), target / "figures" / figure.slug)
+    for figure, sheet in figures:
+        paint(sheet.whole(), target / "figures" / figure.slug)
     return _write(target, conclude(_compared(cells)), cells, figures)
 
 
@@ -101,7 +104,10 @@ def _compared(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _write(
-    target: Path, sentences: list[str], cells: Sequence[Cell], figures: Sequence[Figure]
+    target: Path,
+    sentences: list[str],
+    cells: Sequence[Cell],
+    figures: Sequence[tuple[Figure, Sheet]],
 ) -> Report:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
     opening = [*sentences, _spell_counts(cells)]

@@ -7,6 +7,8 @@ from typing import Literal
 
 Scaling = Literal["linear", "log"]
 FARTHEST = 300  # decades from 1: beyond them sums and differences overflow
+NARROW = 5.0  # a factor within which a logarithmic axis has evenly spaced numbers
+LEAST = math.log10(2)  # a logarithmic axis spans at least a factor of two
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,10 @@ class Axis:
     >>> axis = Axis(1e-5, 1.0, "log")
     >>> axis.share(1e-5), axis.share(1.0), axis.ticks(3)
     (0.0, 1.0, [1e-05, 0.001, 0.1])
+    >>> Axis(0.5, 3.0, "log").ticks(4), Axis(1.1, 1.6, "log").ticks(3)
+    ([0.5, 1.0, 2.0], [1.2, 1.4, 1.6])
+    >>> Axis(0.02, 9.0, "log").ticks(6)
+    [0.03, 0.1, 0.3, 1.0, 3.0]
     >>> Axis(0.0, 1.0).ticks(3)
     [0.0, 0.5, 1.0]
     """
@@ -39,16 +45,26 @@ class Axis:
         return math.log10(value) if self.scaling == "log" else value
 
     def _decades(self, most: int) -> list[float]:
-        first = math.ceil(math.log10(self.low) - 1e-9)
-        last = math.floor(math.log10(self.high) + 1e-9)
-        stride = max(1, math.ceil((last - first + 1) / most))
-        return [float(f"1e{power}") for power in range(first, last + 1, stride)]
+        """Powers of ten; where there are few, numbers between them, too."""
+        if self.high / self.low < NARROW:
+            return self._steps(most)
+        found = (self._multiples(digits) for digits in ((1, 2, 5), (1, 3), (1,)))
+        decades = self._multiples((1,))
+        thinned = decades[:: math.ceil(len(decades) / most)] if decades else []
+        return next((ticks for ticks in found if len(ticks) <= most), thinned)
+
+    def _multiples(self, digits: tuple[int, ...]) -> list[float]:
+        first = math.floor(math.log10(self.low)) - 1
+        last = math.ceil(math.log10(self.high)) + 1
+        found = (float(f"{d}e{power}") for power in range(first, last + 1) for d in digits)
+        room = 1 + 1e-9
+        return [value for value in found if self.low / room <= value <= self.high * room]
 
     def _steps(self, most: int) -> list[float]:
         step = _round_up((self.high - self.low) / most)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        return [round(i * step, 12) for i in range(first, last + 1)]
+        return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def fit_axis(values: Iterable[float], scaling: Scaling = "linear", margin: float = 0.04) -> Axis:
@@ -57,7 +73,7 @@ def fit_axis(values: Iterable[float], scaling: Scaling = "linear", margin: float
     >>> fit_axis([0.0, 10.0], margin=0.1)
     Axis(low=-1.0, high=11.0, scaling='linear')
     >>> fit_axis([]), fit_axis([1e-3, 0.0], "log", margin=0.0)
-    (Axis(low=0.0, high=1.0, scaling='linear'), Axis(low=0.000316..., high=0.00316..., scaling='log'))
+    (Axis(low=0.0, high=1.0, scaling='linear'), Axis(low=0.000707..., high=0.00141..., scaling='log'))
     """
     shown = [v for v in values if math.isfinite(v) and (scaling == "linear" or v > 0)]
     if not shown:
@@ -89,13 +105,13 @@ def _fit_linear(values: list[float], margin: float) -> Axis:
 
 def _fit_log(values: list[float], margin: float) -> Axis:
     low, high = (
-        min(max(math.log10(end), -FARTHEST), FARTHEST) for end in (min(values), max(values))
+        min(max(math.log10(end), 1 - FARTHEST), FARTHEST - 1) for end in (min(values), max(values))
     )
-    if high - low < 1.0:  # less than a decade has no ticks to read
+    if high - low < LEAST:  # what hardly differs should look so
         middle = (low + high) / 2
-        low, high = middle - 0.5, middle + 0.5
+        low, high = middle - LEAST / 2, middle + LEAST / 2
     room = margin * (high - low)
-    return Axis(10 ** (low - room), 10 ** min(high + room, FARTHEST + 5), "log")
+    return Axis(10 ** max(low - room, -FARTHEST), 10 ** min(high + room, FARTHEST), "log")
 
 
 def _round_up(step: float) -> float:
