@@ -336,6 +336,7 @@ def test_a_plan_without_end_is_refused_before_its_runs_are_listed(case):
         ("vary = { momentum = [nan] }", "nan"),
         ("settings = { momentum = " + "[" * 30 + "]" * 30 + " }", "nested too deeply"),
         ("rates = [1e400]", "a rate is a positive number"),
+        ("rates = [1" + "0" * 400 + "]", "a rate is a positive number"),
     ],
 )
 def test_a_plan_with_values_that_no_run_can_have_is_told(text, words):

@@ -19,6 +19,7 @@ The top level is a product too, where it has both `problems` and `methods`: the 
 import itertools
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -42,6 +43,7 @@ from probstep.bench.plans.mistakes import Place, explain, find_line
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.records import Run, check_depth, finite
 
+LARGEST = sys.float_info.max
 MOST_BYTES = 100_000  # of a plan's file
 MOST_RUNS = 100_000  # of a plan
 MOST_TABLES = 200  # `[[runs]]` or `[[override]]` of a plan
@@ -52,7 +54,7 @@ DEEPEST = 10  # how far settings may be nested: less than records may
 def _parse_rate(value: object) -> float | None:
     if value == "default":
         return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST:
         return float(value)
     raise ValueError('a rate is a positive number, or "default" for the method\'s own')
 
