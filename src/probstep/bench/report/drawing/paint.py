@@ -1,5 +1,6 @@
 """A drawing on paper: PNG, PDF or SVG with matplotlib, in the light colours."""
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -13,10 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox, TransformedBbox
 
+from probstep.bench.files import write_file
 from probstep.bench.report.drawing.scene import Box, Dot, Label, Path, Point, Scene
 
 PIXELS = 96.0  # per inch of paper
 POINT = 72.0 / PIXELS  # a pixel in points
+REMEDY = "Remove it, or choose another directory with --to."
 METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 MARKERS = {"disc": "o", "ring": "o", "cross": "x"}
 TURNS = {"start": "left", "middle": "center", "end": "right"}
@@ -37,7 +40,10 @@ def paint(
     paths = [stem.with_suffix(suffix) for suffix in suffixes]
     with mpl.rc_context({"svg.hashsalt": "probstep", "svg.fonttype": "path"}):
         for path in paths:
-            figure.savefig(path, metadata=METADATA.get(path.suffix))
+            content = io.BytesIO()
+            metadata = METADATA.get(path.suffix)
+            figure.savefig(content, format=path.suffix[1:], metadata=metadata)
+            write_file(path, content.getvalue(), REMEDY)
     return paths
 
 
