@@ -15,6 +15,7 @@ from probstep.bench import commands
 from probstep.bench.plans import Source, add_source, list_plans, list_runs, read_plan, read_source
 from probstep.bench.runs.backends import Workers
 from probstep.bench.runs.runner import Setup
+from probstep.bench.texts import printable
 
 app = typer.Typer(
     help="Measure learning-rate methods: plan runs, make them, look at them.",
@@ -116,7 +117,7 @@ def run(
         sources = _add_imports(imports)
         runs = list_runs(read_plan(plan))
         setup = Setup(
-            out=out or Path("runs", Path(plan).stem),
+            out=out or _default_out(plan),
             backend=backend or _default_backend(jobs, address),
             workers=Workers(jobs, address),
             data_dir=data_dir,
@@ -175,6 +176,18 @@ def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:
     return sources
 
 
+def _default_out(plan: str) -> Path:
+    """A directory in `runs/` with the plan's name, which must not lead out of it.
+
+    >>> _default_out("plans/mine.toml").as_posix()
+    'runs/mine'
+    """
+    name = Path(plan).stem
+    if name in ("", ".", ".."):
+        raise ValueError(f"{plan} does not name an output directory. Name one with --out.")
+    return Path("runs", name)
+
+
 def _default_backend(jobs: int, address: str | None) -> str:
     if address is not None:
         return "ray"
@@ -193,7 +206,7 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", escape(_tell(error)))
+        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", _tell(error))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         text = "Interrupted. What was recorded is kept; the same command continues."
@@ -202,10 +215,11 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _tell(error: Exception) -> str:
-    """What the error says, and of which file."""
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    """What the error says, line by line, and of which file."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return "\n".join(escape(printable(line)) for line in text.splitlines())
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from probstep.bench.runs.estimate import (
     total_time,
 )
 from probstep.bench.runs.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.texts import printable
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -59,7 +60,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     if console.is_terminal:
         console.print(_time_table(missing, costs), _spell_forecast(facts))
         for reason in _reasons(costs):
-            console.print(escape(f"Not measured: {reason}"))
+            console.print(escape(printable(f"Not measured: {reason}")))
     else:
         print_json(console, {"event": "forecast", **facts, "reasons": _reasons(costs)})
     return 0
@@ -192,7 +193,7 @@ def _conclude(runs: Sequence[Run], setup: Setup, console: Console) -> int:
         said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         console.print(f"{len(runs)} runs: {said}. See: probstep show {escape(str(setup.out))}")
         for reason, count in reasons.most_common():
-            console.print(escape(f"{count} failed: {reason}"))
+            console.print(escape(printable(f"{count} failed: {reason}")))
         for text in advice:
             console.print(text)
     else:
@@ -230,4 +231,4 @@ def _spell_forecast(facts: Mapping[str, float]) -> str:
 def _spell_unread(paths: Sequence[Path]) -> str:
     runs = "1 run" if len(paths) == 1 else f"{len(paths)} runs"
     reason = "damaged, or written by a newer version of probstep"
-    return f"{runs} could not be read ({reason}), such as {escape(str(paths[0]))}."
+    return f"{runs} could not be read ({reason}), such as {escape(printable(str(paths[0])))}."

@@ -2,11 +2,9 @@
 
 import hashlib
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
@@ -14,10 +12,14 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from probstep.bench.files import replacing
+
 from .catalog import Files, data_directory
 
 CHUNK = 1 << 18
+MOST_BYTES = 1 << 29  # of a download, and of a file in an archive; the largest has 215 million
 TIMEOUT_SECONDS = 30.0
+REMEDY = "Name a writable data directory with data_dir or PROBSTEP_DATA."
 
 
 def download_files(files: Files, data_dir: Path | str | None = None) -> Path:
@@ -50,15 +52,21 @@ def download_files(files: Files, data_dir: Path | str | None = None) -> Path:
 
 def _is_there(path: Path, md5: str) -> bool:
     """Whether an earlier download has already brought this very file."""
-    return (
-        path.is_file() and hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == md5
-    )
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _md5).hexdigest() == md5
+
+
+def _md5() -> "hashlib._Hash":
+    """The checksum that the data sets are published with; it finds damage, not malice."""
+    return hashlib.md5(usedforsecurity=False)
 
 
 def _download(files: Files, name: str, md5: str, folder: Path, progress: Progress) -> None:
     """Fetch one file into its place, or one archive and unpack it there."""
     is_archive = name.endswith(".tar.gz")
-    with replacing(folder / name, keep=not is_archive) as file:
+    with replacing(folder / name, REMEDY, keep=not is_archive) as file:
         _fetch(files.url + name, md5, file, progress)
         if is_archive:
             file.seek(0)
@@ -69,42 +77,6 @@ def _progress() -> Progress:
     """A bar per file on standard error, so that standard output stays a program's own."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     return Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True))
-
-
-@contextmanager
-def replacing(path: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
-    """A file that takes its place at `path` only when the block ends well (and if it is kept).
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder) / "new" / "file") as file:
-    ...         _ = file.write(b"whole")
-    ...     (Path(folder) / "new" / "file").read_bytes()
-    b'whole'
-    """
-    file = _open_beside(path)
-    part = Path(file.name)
-    try:
-        with file:
-            yield file
-        if keep:
-            part.chmod(0o644)  # temporary files are private; data is for everyone
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _open_beside(path: Path) -> IO[bytes]:
-    """A new temporary file in the folder of `path`, which is made if it is not there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
-        )
-    except OSError as error:
-        raise OSError(
-            f"{path.name} cannot be written to {path.parent}: {error.strerror}. "
-            "Name a writable data directory with data_dir or PROBSTEP_DATA."
-        ) from error
 
 
 def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress) -> None:
@@ -132,8 +104,10 @@ def _copy(
     source: IO[bytes], target: IO[bytes], advance: Callable[[float], None]
 ) -> tuple[int, str]:
     """Copy all bytes; return how many they were and their md5."""
-    digest, received = hashlib.md5(usedforsecurity=False), 0
+    digest, received = _md5(), 0
     while chunk := source.read(CHUNK):
+        if received + len(chunk) > MOST_BYTES:
+            raise ValueError(f"More than {MOST_BYTES:,} bytes came: that is no such data set.")
         target.write(chunk)
         digest.update(chunk)
         received += len(chunk)
@@ -150,7 +124,7 @@ def unpack_tar(archive: IO[bytes], inside: str, names: Sequence[str], folder: Pa
     try:
         with tarfile.open(fileobj=archive, mode="r:*") as tar:
             for name in names:
-                with replacing(folder / name) as file:
+                with replacing(folder / name, REMEDY) as file:
                     _copy(_member(tar, f"{inside}/{name}"), file, lambda _: None)
     except (tarfile.TarError, EOFError) as error:
         raise ValueError(f"The archive for {folder} cannot be unpacked: {error}.") from error

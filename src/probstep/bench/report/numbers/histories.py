@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from probstep.bench.records import Record, Run, read_records
+from probstep.bench.texts import printable
 
 METRICS = ("train_accuracy", "train_loss", "test_accuracy", "test_loss", "effective_rate")
 LONGEST = 80  # letters of a name from a record
@@ -85,8 +86,8 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("adam\x1b[31m"), clean("long" * 30, longest=9)
     ('adam�[31m', 'longlong…')
     """
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return printable if len(printable) <= longest else printable[: longest - 1] + "…"
+    shown = printable(text)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def spell_settings(settings: Mapping[str, Any]) -> str:
