@@ -54,16 +54,24 @@ def make_report(out: Path, target: Path | None = None) -> Report:
     Raises:
         ValueError: There are no records.
     """
-    histories = read_histories(out)
-    if not histories:
-        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
-    cells = make_cells(histories)
+    cells = _read_cells(out)
     target = target or out / "report"
     figures = draw_figures(cells)
     (target / "figures").mkdir(parents=True, exist_ok=True)
     for figure in figures:
         paint(lay_out(figure), target / "figures" / figure.slug)
     return _write(target, conclude(_compared(cells)), cells, figures)
+
+
+def compose_page(out: Path) -> str:
+    """The page of an output directory as a text, which writes nothing and names no other file.
+
+    Raises:
+        ValueError: There are no records.
+    """
+    cells = _read_cells(out)
+    sentences = conclude(_compared(cells))
+    return _compose(sentences, cells, draw_figures(cells), has_files=False)
 
 
 def draw_figures(cells: Sequence[Cell]) -> list[Figure]:
@@ -90,14 +98,31 @@ def _compared(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if not (has_own and is_rosenbrock(cell))]
 
 
+def _read_cells(out: Path) -> list[Cell]:
+    histories = read_histories(out)
+    if not histories:
+        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
+    return make_cells(histories)
+
+
 def _write(
     target: Path, sentences: list[str], cells: Sequence[Cell], figures: Sequence[Figure]
 ) -> Report:
+    page = target / "report.html"
+    page.write_text(_compose(sentences, cells, figures), encoding="utf-8")
+    return Report(page, sentences)
+
+
+def _compose(
+    sentences: list[str],
+    cells: Sequence[Cell],
+    figures: Sequence[Figure],
+    *,
+    has_files: bool = True,
+) -> str:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
     opening = [*sentences, _spell_counts(cells)]
-    page = target / "report.html"
-    page.write_text(write_page("Learning-rate report", opening, figures, tables), encoding="utf-8")
-    return Report(page, sentences)
+    return write_page("Learning-rate report", opening, figures, tables, has_files=has_files)
 
 
 def _spell_counts(cells: Sequence[Cell]) -> str:

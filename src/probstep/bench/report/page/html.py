@@ -42,13 +42,20 @@ click a column's heading to sort.</footer>
 
 
 def write_page(
-    title: str, summary: Sequence[str], figures: Sequence[Figure], tables: Sequence[Table]
+    title: str,
+    summary: Sequence[str],
+    figures: Sequence[Figure],
+    tables: Sequence[Table],
+    *,
+    has_files: bool = True,
 ) -> str:
-    """The page as a text."""
+    """The page as a text; with files, each figure names its PNG and PDF beside the page."""
     script = read_asset("page.js")
     slugs = [figure.slug for figure in figures] + [table.slug for table in tables]
     contents = "".join(f'<a href="#{slug}">{slug.replace("-", " ")}</a>' for slug in slugs)
-    sections = [_figure(figure) for figure in figures] + [_table(table) for table in tables]
+    sections = [_figure(figure, has_files) for figure in figures] + [
+        _table(table) for table in tables
+    ]
     return PAGE.format(
         policy=_policy(script),
         title=escape(title),
@@ -70,10 +77,9 @@ def _policy(script: str) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def _figure(figure: Figure) -> str:
-    files = " ".join(
-        f'<a href="figures/{figure.slug}.{kind}">{kind.upper()}</a>' for kind in ("png", "pdf")
-    )
+def _figure(figure: Figure, has_files: bool) -> str:
+    kinds = ("png", "pdf") if has_files else ()
+    files = " ".join(f'<a href="figures/{figure.slug}.{kind}">{kind.upper()}</a>' for kind in kinds)
     return (
         f'<section id="{figure.slug}"><h2>{escape(figure.title)}</h2>'
         f'<figure><div class="scroll">{write_svg(lay_out(figure), figure.title)}</div>'
