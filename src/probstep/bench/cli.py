@@ -146,7 +146,7 @@ def show(
 ) -> None:
     """Show how far the runs in an output directory are, also while they are being made.
 
-    The scores are those of the last epoch, the median over the seeds.
+    The scores are those of the last epoch, the mean over the seeds.
     """
     with _plain_errors():
         raise typer.Exit(commands.show_records(out, _wide_console(), as_json=as_json))
@@ -217,6 +217,31 @@ def export(
         if len(forms) != 1:
             raise ValueError("Say what to write: one of --parquet, --lines or --curves.")
         raise typer.Exit(commands.export_records(out, forms[0], to, Console(soft_wrap=True)))
+
+
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    to: Annotated[Path, typer.Option(help="The file that is written.", dir_okay=False)],
+) -> None:
+    """Write a line per finished run, with its curves: small enough to keep in a repository."""
+    with _plain_errors():
+        raise typer.Exit(commands.collect_records(out, to, Console(soft_wrap=True)))
+
+
+@app.command()
+def page(
+    name: Annotated[str, typer.Argument(help="The page, such as `robust`.")],
+    records: Annotated[Path, typer.Option(help="Where the records are.", file_okay=False)] = Path(
+        "benchmarks", "records"
+    ),
+    docs: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path(
+        "docs"
+    ),
+) -> None:
+    """Make a page of the documentation, and its figures, from the records in the repository."""
+    with _plain_errors():
+        raise typer.Exit(commands.publish_page(name, records, docs, Console(soft_wrap=True)))
 
 
 def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:

@@ -16,12 +16,15 @@ from rich.table import Table
 
 from probstep.bench.export import FORMS, NAMES
 from probstep.bench.methods import METHODS
+from probstep.bench.names import check_name
 from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records, store
+from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
 from probstep.bench.records.planned import write_planned
+from probstep.bench.report.numbers.histories import make_history, read_histories
+from probstep.bench.report.numbers.summaries import write_summaries
 from probstep.bench.runs.estimate import (
     Cost,
     Costs,
@@ -77,7 +80,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
     unread: list[Path] = []
-    rows = summarise(read_records(out, unread))
+    rows = summarise(make_history(records) for records in read_ends(out, unread))
     if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
@@ -119,9 +122,7 @@ def export_records(out: Path, form: str, to: Path | None, console: Console) -> i
 
 def follow_records(out: Path, port: int, console: Console, *, in_browser: bool = False) -> int:
     """Serve a page on an output directory that follows its runs, until interrupted."""
-    from probstep.bench.live import (
-        serve,  # with the report's drawing, which takes a while to import
-    )
+    from probstep.bench.live import serve  # it draws: slow to import, likewise
 
     if not out.is_dir():
         raise ValueError(f"There is no directory {out}. `probstep run` makes one.")
@@ -131,6 +132,23 @@ def follow_records(out: Path, port: int, console: Console, *, in_browser: bool =
             webbrowser.open(address)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
+    return 0
+
+
+def collect_records(out: Path, to: Path, console: Console) -> int:
+    """Write a line per finished run of an output directory, small enough to keep."""
+    count = write_summaries(read_histories(out), to)
+    console.print(escape(f"{count} runs in {to}"), highlight=False)
+    return 0
+
+
+def publish_page(name: str, records: Path, docs: Path, console: Console) -> int:
+    """Make a page of the documentation from records."""
+    from probstep.bench.report.publish import PAGES, publish  # matplotlib, likewise
+
+    check_name(name, PAGES, kind="page")
+    for path in publish(name, records, docs):
+        console.print(escape(str(path)), highlight=False)
     return 0
 
 

@@ -33,17 +33,25 @@ def read_file(path: Path, most: int) -> bytes:
     Raises:
         OSError: There is no such file, something else is in its place, or it is too large.
     """
-    _require_regular(path, path.stat())
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        size = os.fstat(descriptor).st_size
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
         if size > most:
             text = f"It has {size:,} bytes, and more than {most:,} make no sense here"
             raise OSError(errno.EFBIG, text, str(path))
         try:
-            return file.readall()[:size]
+            return file.read(size)
         except MemoryError as error:
             raise OSError(errno.ENOMEM, "It does not fit into memory", str(path)) from error
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """The file, open for reading; links are followed.
+
+    Raises:
+        OSError: There is no such file, or something else is in its place.
+    """
+    _require_regular(path, path.stat())
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
 def require_own(path: Path) -> None:
@@ -52,12 +60,8 @@ def require_own(path: Path) -> None:
     Raises:
         OSError: It is a link, has a second name, or is no file at all.
     """
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    _require_regular(path, status)
-    if status.st_nlink > 1:
+    status = _require_no_other(path)
+    if status is not None and status.st_nlink > 1:
         text = "It has a second name, whose file would change with it"
         raise OSError(errno.EMLINK, text, str(path))
 
@@ -100,6 +104,20 @@ def replacing(path: Path, remedy: str, *, keep: bool = True) -> Iterator[IO[byte
         part.unlink(missing_ok=True)
 
 
+def write_file(path: Path, content: bytes, remedy: str) -> None:
+    """Write a whole file, in one piece, in the place of an older one or of none.
+
+    Raises:
+        OSError: It cannot be written, or something else than a file is in its place.
+    """
+    try:
+        _require_no_other(path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror}. {remedy}") from error
+    with replacing(path, remedy) as file:
+        file.write(content)
+
+
 def _open_beside(path: Path, remedy: str) -> IO[bytes]:
     """A new temporary file in the folder of `path`, which is made if it is not there."""
     try:
@@ -111,6 +129,16 @@ def _open_beside(path: Path, remedy: str) -> IO[bytes]:
         raise OSError(
             f"{path.name} cannot be written to {path.parent}: {error.strerror}. {remedy}"
         ) from error
+
+
+def _require_no_other(path: Path) -> os.stat_result | None:
+    """What is known of the file, None if it is not there; raise if something else is there."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    _require_regular(path, status)
+    return status
 
 
 def _require_regular(path: Path, status: os.stat_result) -> None:

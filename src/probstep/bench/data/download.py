@@ -1,9 +1,11 @@
 """Fetch files over HTTP so that each one is complete and right, or not there at all."""
 
+import gzip
 import hashlib
 import tarfile
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -19,6 +21,7 @@ from .catalog import Files, data_directory
 CHUNK = 1 << 18
 MOST_BYTES = 1 << 29  # of a download, and of a file in an archive; the largest has 215 million
 TIMEOUT_SECONDS = 30.0
+DAMAGES = (tarfile.TarError, gzip.BadGzipFile, zlib.error)  # of an archive
 REMEDY = "Name a writable data directory with data_dir or PROBSTEP_DATA."
 
 
@@ -89,7 +92,7 @@ def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         with error:  # it holds the response, which must be closed
             raise OSError(f"{url} answered {error.code} {error.reason}.") from error
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise OSError(f"{url} could not be downloaded: {error}. Try again later.") from error
     if received < size:
         raise OSError(f"{url} broke off after {received} of {size} bytes. Try again.")
@@ -107,7 +110,7 @@ def _copy(
     digest, received = _md5(), 0
     while chunk := source.read(CHUNK):
         if received + len(chunk) > MOST_BYTES:
-            raise ValueError(f"More than {MOST_BYTES:,} bytes came: that is no such data set.")
+            raise ValueError(f"more than {MOST_BYTES:,} bytes came, and no data set has so many")
         target.write(chunk)
         digest.update(chunk)
         received += len(chunk)
@@ -122,12 +125,14 @@ def unpack_tar(archive: IO[bytes], inside: str, names: Sequence[str], folder: Pa
     can be written outside `folder`.
     """
     try:
-        with tarfile.open(fileobj=archive, mode="r:*") as tar:
+        with tarfile.open(fileobj=archive, mode="r:gz") as tar:
             for name in names:
                 with replacing(folder / name, REMEDY) as file:
                     _copy(_member(tar, f"{inside}/{name}"), file, lambda _: None)
-    except (tarfile.TarError, EOFError) as error:
-        raise ValueError(f"The archive for {folder} cannot be unpacked: {error}.") from error
+    except (*DAMAGES, EOFError, OverflowError, ValueError) as error:
+        raise ValueError(
+            f"The archive for {folder} cannot be unpacked: {error}. Get another copy."
+        ) from error
 
 
 def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
@@ -135,5 +140,5 @@ def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
     info = next((member for member in tar if member.name == name), None)
     file = tar.extractfile(info) if info is not None and info.isreg() else None
     if file is None:
-        raise ValueError(f"The archive holds no regular file {name!r}. Get another copy.")
+        raise ValueError(f"it holds no regular file {name!r}")
     return file

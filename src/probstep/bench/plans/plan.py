@@ -19,6 +19,7 @@ The top level is a product too, where it has both `problems` and `methods`: the 
 import itertools
 import json
 import math
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -40,8 +41,9 @@ from probstep.bench.methods import METHODS, find_fault
 from probstep.bench.names import check_name
 from probstep.bench.plans.mistakes import Place, explain, find_line
 from probstep.bench.problems import PROBLEMS
-from probstep.bench.records import Run, check_depth
+from probstep.bench.records import Run, check_depth, finite
 
+LARGEST = sys.float_info.max
 MOST_BYTES = 100_000  # of a plan's file
 MOST_RUNS = 100_000  # of a plan
 MOST_TABLES = 200  # `[[runs]]` or `[[override]]` of a plan
@@ -52,7 +54,7 @@ DEEPEST = 10  # how far settings may be nested: less than records may
 def _parse_rate(value: object) -> float | None:
     if value == "default":
         return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST:
         return float(value)
     raise ValueError('a rate is a positive number, or "default" for the method\'s own')
 
@@ -66,9 +68,10 @@ def _known_method(name: str) -> str:
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, if records can hold them: they are JSON, which has neither nan nor inf."""
+    """The settings, if records can hold them, which are JSON."""
     check_depth(settings, DEEPEST)
-    json.dumps(settings, allow_nan=False)
+    if finite(settings) != settings:
+        raise ValueError("a setting is a finite number: records can hold neither nan nor inf")
     return settings
 
 
@@ -201,11 +204,13 @@ def _all_runs(plan: Plan) -> Iterator[Run]:
 
 def _all_pairs(plan: Plan) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The problems and methods of all products, each pair with what is said of it."""
+    overrides = [(override, _said(override)) for override in plan.override]
     for product in (plan, *plan.runs):
-        said = {**_said(plan), **_said(product)}
-        for problem, method in itertools.product(said.get("problems", ()), said.get("methods", ())):
-            layers = [plan, product, *(o for o in plan.override if o.matches(problem, method))]
-            yield problem, method, _merge(layers)
+        said = _said(plan), _said(product)
+        both = said[0] | said[1]
+        for problem, method in itertools.product(both.get("problems", ()), both.get("methods", ())):
+            others = (values for o, values in overrides if o.matches(problem, method))
+            yield problem, method, _merge([*said, *others])
 
 
 def _check_count(plan: Plan, name: str) -> None:
@@ -280,11 +285,11 @@ def _resolve_rate(rate: float | None, method: str) -> float | None:
     return None if has_none else METHODS[method].default_rate if rate is None else rate
 
 
-def _merge(layers: list[Values]) -> dict[str, Any]:
+def _merge(layers: list[dict[str, Any]]) -> dict[str, Any]:
     """What the last layer that says something says; settings add up."""
     merged = Values().model_dump()
     for layer in layers:
-        said = {k: v for k, v in _said(layer).items() if k in merged}
+        said = {k: v for k, v in layer.items() if k in merged}
         for key in ("settings", "vary"):
             said[key] = {**merged[key], **said.get(key, {})}
         merged |= said

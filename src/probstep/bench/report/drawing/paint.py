@@ -1,9 +1,11 @@
-"""A drawing on paper: PNG and PDF with matplotlib, in the light colours."""
+"""A drawing on paper: PNG, PDF or SVG with matplotlib, in the light colours."""
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -12,17 +14,21 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox, TransformedBbox
 
+from probstep.bench.files import write_file
 from probstep.bench.report.drawing.scene import Box, Dot, Label, Path, Point, Scene
 
 PIXELS = 96.0  # per inch of paper
 POINT = 72.0 / PIXELS  # a pixel in points
-SUFFIXES = (".png", ".pdf")
+REMEDY = "Remove it, or choose another directory with --to."
+METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 MARKERS = {"disc": "o", "ring": "o", "cross": "x"}
 TURNS = {"start": "left", "middle": "center", "end": "right"}
 
 
-def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
-    """Write the drawing as PNG and PDF; the paths of the files."""
+def paint(
+    scene: Scene, stem: FilePath, suffixes: Sequence[str] = (".png", ".pdf")
+) -> list[FilePath]:
+    """Write the drawing in some formats, the same bytes for the same drawing; the files' paths."""
     figure = Figure(figsize=(scene.width / PIXELS, scene.height / PIXELS), dpi=2 * PIXELS)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -31,9 +37,13 @@ def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
     axes.axis("off")
     for order, shape in enumerate(scene.shapes):  # later shapes lie on top, whatever they are
         _PAINTERS[type(shape)](axes, shape).set_zorder(order)
-    paths = [stem.with_suffix(suffix) for suffix in SUFFIXES]
-    for path in paths:
-        figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+    paths = [stem.with_suffix(suffix) for suffix in suffixes]
+    with mpl.rc_context({"svg.hashsalt": "probstep", "svg.fonttype": "path"}):
+        for path in paths:
+            content = io.BytesIO()
+            metadata = METADATA.get(path.suffix)
+            figure.savefig(content, format=path.suffix[1:], metadata=metadata)
+            write_file(path, content.getvalue(), REMEDY)
     return paths
 
 
