@@ -423,6 +423,13 @@ def test_whole_numbers_beyond_all_floats_do_not_stop_the_page(tmp_path, unpainte
     assert probstep("show", out).exit_code == 0
 
 
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_runs_without_epochs_do_not_stop_the_page(tmp_path, unpainted, epochs):
+    runs = [make_shipped_run(method=m, epochs=epochs) for m in ("sgd", "probstep_sgd")]
+    ends = [[Record(run=run, epoch=0, status="done", train_loss=0.5)] for run in runs]
+    assert make_report(write_records(tmp_path, ends)).page.exists()
+
+
 @pytest.mark.parametrize("number", FORGED)
 def test_forged_records_do_not_stop_a_forecast(tmp_path, tiny, number):
     run = make_run()
