@@ -21,9 +21,9 @@ from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
+from probstep.bench.records import Record, Run, last_epoch, read_records, store
 from probstep.bench.records.planned import write_planned
-from probstep.bench.report.numbers.histories import make_history, read_histories
+from probstep.bench.report.numbers.histories import read_histories, read_last
 from probstep.bench.report.numbers.summaries import write_summaries
 from probstep.bench.runs.estimate import (
     Cost,
@@ -80,14 +80,14 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
     unread: list[Path] = []
-    rows = summarise(make_history(records) for records in read_ends(out, unread))
+    rows = summarise(read_last(out, unread))
     if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
         for row in rows:
             print_json(console, row)
     else:
-        console.print(draw_table(rows))
+        console.print(draw_table(rows), markup=False, highlight=False, soft_wrap=True)
     if unread:
         Console(stderr=True, soft_wrap=True).print(_spell_unread(unread), highlight=False)
     return 0
