@@ -36,7 +36,7 @@ COLUMNS = (
 )
 MARKS = ("failed", "interrupted")
 AFTER_SCORES = b',"probe":'  # no text can have it: a quotation mark in a text has a backslash
-TAIL = 1 << 13  # bytes at a file's end that nearly always hold its last two records
+TAIL = 1 << 12  # bytes at a file's end that nearly always hold its last two records
 
 Number = float | None
 
