@@ -35,7 +35,8 @@ from probstep.bench.runs.estimate import (
     same_problem,
     total_time,
 )
-from probstep.bench.runs.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.runs.missing import is_missing
+from probstep.bench.runs.runner import Setup, execute
 from probstep.bench.texts import printable
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
@@ -45,11 +46,11 @@ def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     """Make what is missing of the runs; the exit code is 0 if none of them failed."""
     recorded = _recorded(setup.out)
     missing = _missing(runs, recorded, setup)
-    store.prepare(setup.out)
+    store.prepare(setup.out)  # before anything is measured, to fail at once
     missing, costs = _in_order(missing, setup)
     coming = {run.key for run in missing}
     write_planned(setup.out, [*(r for r in runs if r.key not in coming), *missing])
-    with displaying(console, _tally(runs, recorded, costs, setup)) as display:
+    with displaying(console, _tally(runs, recorded, costs)) as display:
         for event in execute(missing, setup):
             display.update(event)
     return _conclude(runs, setup, console)
@@ -195,9 +196,7 @@ def _recorded(out: Path) -> Recorded:
 
 
 def _missing(runs: Sequence[Run], recorded: Recorded, setup: Setup) -> list[Run]:
-    for run in runs:
-        check_imported(recorded.get(run.key, ()))
-    return [r for r in runs if not is_finished(recorded.get(r.key, ()), retry=setup.retry)]
+    return [run for run in runs if is_missing(recorded.get(run.key, ()), retry=setup.retry)]
 
 
 def _in_order(runs: Sequence[Run], setup: Setup) -> tuple[list[Run], Costs]:
@@ -228,14 +227,14 @@ def _reasons(costs: Costs) -> list[str]:
     return list(dict.fromkeys(cost.reason for cost in costs.values() if cost.reason is not None))
 
 
-def _tally(runs: Sequence[Run], recorded: Recorded, costs: Costs, setup: Setup) -> Tally:
+def _tally(runs: Sequence[Run], recorded: Recorded, costs: Costs) -> Tally:
+    """How much is done; the costs are those of what is missing."""
     seconds = {key: cost.seconds for key, cost in costs.items()}
     weights = {r.key: (seconds.get(r.key) or r.epochs) / r.epochs for r in runs}
     tally = Tally(weights, {run.key: run.epochs for run in runs})
     for run in runs:
-        records = recorded.get(run.key, ())
-        finished = is_finished(records, retry=setup.retry)
-        tally.reach(run.key, run.epochs if finished else max(0, last_epoch(records)))
+        reached = last_epoch(recorded.get(run.key, ()))
+        tally.reach(run.key, max(0, reached) if run.key in costs else run.epochs)
     return tally
 
 

@@ -233,7 +233,7 @@ def test_the_command_downloads_into_the_named_directory(tmp_path, serve, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("minst", "Nearest: mnist"), ("war_and_peace", "2600")]
+    ("name", "message"), [("minst", "Did you mean 'mnist'"), ("war_and_peace", "2600")]
 )
 def test_the_command_fails_with_a_sentence(name, message, capsys):
     with pytest.raises(SystemExit) as caught:

@@ -38,7 +38,7 @@ COLUMNS = (
 )
 MARKS = ("failed", "interrupted")
 AFTER_SCORES = b',"probe":'  # no text can have it: a quotation mark in a text has a backslash
-TAIL = 1 << 13  # bytes at a file's end that nearly always hold its last two records
+TAIL = 1 << 12  # bytes at a file's end that nearly always hold its last two records
 
 Number = float | None
 
@@ -120,10 +120,13 @@ def decode_scores(data: bytes) -> Scores | None:
     if not data:
         return None
     lines = data.splitlines(keepends=True)
-    run = _decode_run(lines[0])
+    first = _decode_line(lines[0])
+    if first is None:
+        raise ValueError("The first line is torn, or no record.")
+    run = _decode_run(lines[0], first["run"])
     found = _decode_smooth(lines, run.key) or _decode_each(lines, run.key)
     if not found:
-        raise ValueError("The first line is torn.")
+        raise ValueError("The first line is not of the first epoch.")
     scored = [values for values in found if values["status"] not in MARKS]
     columns = {name: _column(scored, name) for name in COLUMNS}
     last = scored[-1] if scored else found[-1]
@@ -196,7 +199,7 @@ def _read_end(path: Path) -> Scores | None:
     if end is None or scored is None or scored["status"] in MARKS or scored["run"] != end["run"]:
         return decode_scores(read_file(path, MOST_BYTES))
     columns = {name: [as_number(scored.get(name))] for name in COLUMNS}
-    return _gather(_decode_run(whole[-1]), end, scored, [scored["epoch"]], columns)
+    return _gather(_decode_run(whole[-1], end["run"]), end, scored, [scored["epoch"]], columns)
 
 
 def _gather(
@@ -246,16 +249,15 @@ def as_it_ended(status: Status, reason: str | None, loss: Number) -> tuple[Statu
     return status, reason
 
 
-def _decode_run(line: bytes) -> Run:
+def _decode_run(line: bytes, key: str) -> Run:
     """The run of a line.
 
     Raises:
-        ValueError: The line has none, or another than it says.
+        ValueError: The line has none, or not the one of that key.
     """
-    values = _LINES.validate_json(line)
     run = _RUNS.validate_json(line)
-    if values["run"] != run.key:
-        raise ValueError(f"A record of run {run.key} says that it is of run {values['run']}.")
+    if run.key != key:
+        raise ValueError(f"A record of run {run.key} says that it is of run {key}.")
     return run
 
 
