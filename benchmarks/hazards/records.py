@@ -64,9 +64,11 @@ def parse(line: str) -> Record | None:
 
 
 def append(path: Path, record: Record) -> None:
+    """Write a record at the end of a file, on a line of its own even if the last was cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    is_cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
     with path.open("a") as file:
-        file.write(json.dumps(record) + "\n")
+        file.write("\n" * is_cut + json.dumps(record) + "\n")
 
 
 def pack(records: Iterable[Record], path: Path = PACKED) -> None:

@@ -112,7 +112,7 @@ def make_cell(records: Sequence[Record]) -> Cell:
     """Return what the seeds of one row and one way come to."""
     measured = records[0]["measured"]
     values = [floored(r, measured) for r in records]
-    rates = [r["rate"] for r in records if r.get("rate")]
+    rates = [r["last_rate"] for r in records if r.get("last_rate")]
     is_floor = [
         r["final"] is not None and v > r["final"] for r, v in zip(records, values, strict=True)
     ]
@@ -137,9 +137,7 @@ def best_of_grid(records: Sequence[Record]) -> Cell | None:
     """Return the cell of the fixed rate that did best over the seeds that all rates have."""
     by_rate = defaultdict(list)
     for record in records:
-        by_rate[f"{record['rate']:.4g}" if record.get("rate") else str(record.get("rate"))].append(
-            record
-        )
+        by_rate[f"{record['rate']:.6g}"].append(record)
     if not by_rate:
         return None
     most = max(map(len, by_rate.values()))

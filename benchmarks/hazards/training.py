@@ -134,7 +134,7 @@ def train(training: Training, row: Hazard, way: Way, rate: float, points: int) -
         "score": finite(score()) if score and is_whole else None,
         "steps": len(losses),
         "forwards": passes.count / (training.pieces * len(players)) - len(losses),
-        "rate": finite(rate if seen.scale is None else rate * seen.scale),
+        "last_rate": finite(rate if seen.scale is None else rate * seen.scale),
         "decisions": dict(seen.counts),
         "trace": vars(trace),
     }

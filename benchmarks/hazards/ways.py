@@ -105,14 +105,17 @@ def step_on_loss(optimizer: Any, training: Training, player: Player, batch: Any)
     return loss
 
 
+def step_on_closure(optimizer: Any, training: Training, player: Player, batch: Any) -> Tensor:
+    loss: Tensor = optimizer.step(lambda: mean_of_pieces(training, player, batch))
+    return loss.detach()
+
+
 def step_of_ours(
     optimizer: probstep.ProbStep, training: Training, player: Player, batch: Any
 ) -> Tensor:
     """Take a step as the documents say: with a closure, or by hand where gradients are clipped."""
     if training.clip is None and training.pieces == 1:
-        whole = optimizer.step(lambda: player.loss(batch))
-        assert whole is not None
-        return whole.detach()
+        return step_on_closure(optimizer, training, player, batch)
     loss = backward(optimizer, training, player, batch)
     if training.clip is not None:
         optimizer.clip_grad_norm_(training.clip)
@@ -160,36 +163,35 @@ def switched(optimizer: Any, _: Params) -> Iterator[None]:
     optimizer.train()
 
 
-class Averaged:
-    """DoG with the polynomial-decay average of its iterates, as its authors advise (gamma = 8)."""
+class Average:
+    """The polynomial-decay average of an optimizer's iterates, as DoG's authors advise (gamma = 8)."""
 
-    def __init__(self, base: Any) -> None:
-        self.base, self.seen = base, 0
-        self.params = [p for group in base.param_groups for p in group["params"]]
-        self.average = [p.detach().clone() for p in self.params]
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.seen = 0
+        self.params = [p for group in optimizer.param_groups for p in group["params"]]
+        self.values = [p.detach().clone() for p in self.params]
+        optimizer.register_step_pre_hook(self.fill_gradients)
+        optimizer.register_step_post_hook(self.update)
 
-    @property
-    def param_groups(self) -> Any:
-        return self.base.param_groups
-
-    def zero_grad(self) -> None:
-        self.base.zero_grad()
-
-    def step(self) -> None:
+    def fill_gradients(self, *_: Any) -> None:
         for p in self.params:  # DoG takes no parameter without a gradient
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-        self.base.step()
+
+    @torch.no_grad()
+    def update(self, *_: Any) -> None:
         self.seen += 1
-        for average, p in zip(self.average, self.params, strict=True):
-            average.lerp_(p.detach(), 9 / (8 + self.seen))
+        for value, p in zip(self.values, self.params, strict=True):
+            value.lerp_(p, 9 / (8 + self.seen))
 
 
 @contextmanager
-def averaged(optimizer: Averaged, _: Params) -> Iterator[None]:
-    held = [p.detach().clone() for p in optimizer.params]
-    fill(optimizer.params, optimizer.average)
+def averaged(optimizer: Any, _: Params) -> Iterator[None]:
+    """Lend the averaged weights of DoG."""
+    average: Average = optimizer.average
+    held = [p.detach().clone() for p in average.params]
+    fill(average.params, average.values)
     yield
-    fill(optimizer.params, held)
+    fill(average.params, held)
 
 
 @torch.no_grad()
@@ -215,8 +217,10 @@ def make_schedule_free(row: Hazard, params: Params, rate: float) -> Any:
     return optimizer
 
 
-def make_dog(row: Hazard, params: Params, rate: float) -> Averaged:
-    return Averaged(peer("dog", "DoG", "DoG")(row, params, rate))
+def make_dog(row: Hazard, params: Params, rate: float) -> Any:
+    optimizer = peer("dog", "DoG", "DoG")(row, params, rate)
+    optimizer.average = Average(optimizer)
+    return optimizer
 
 
 def make_ours(rule: Callable[[], Any] | None = None) -> Callable[..., probstep.ProbStep]:
@@ -259,6 +263,12 @@ WAYS: dict[str, Way] = {
     "schedulefree": Way(make_schedule_free, step_on_gradients, read_group("lr"), switched),
     "momo": Way(peer("momo", "Momo", "MomoAdam"), step_on_loss, read_nothing, as_it_is),
     "dog": Way(make_dog, step_on_gradients, read_nothing, averaged),
+    "gen": Way(
+        peer("probstep.baselines.bu2024gen", "GeN", "GeN", adam={"direction": "adamw"}),
+        step_on_closure,  # it clips nothing
+        read_group("lr", "scale"),
+        as_it_is,
+    ),
 }
 
 
