@@ -16,6 +16,7 @@ FLOOR = 0.01  # of the first loss: below, one is as good as the other
 WORST_RATIO, WORST_POINTS = 1.5, -2.0  # the bar, for every row
 FAR = 100.0  # how far the last rate may be from the best of the grid
 LARGEST = 100.0  # a ratio counts as at most this, and at least its inverse, in a mean
+SHOWN = ("geometric mean", "95th percentile", "worst ratio", "mean points", "test points")
 SHARE_AS_GOOD = 0.9  # the bar, over all rows
 
 
@@ -28,6 +29,7 @@ class Cell:
         rate: Its last rate, as if there were no schedule; None if unknown.
         forwards: Extra forward passes per step.
         is_converged: Whether its loss has reached the floor.
+        score: What was told beside, such as a test accuracy; NaN if nothing was.
         errors: What was raised or diverged.
         seeds: How many there were.
     """
@@ -36,6 +38,7 @@ class Cell:
     rate: float | None
     forwards: float
     is_converged: bool
+    score: float
     errors: tuple[str, ...]
     seeds: int
 
@@ -65,6 +68,11 @@ class Result:
     def points(self) -> float:
         """Our score minus the reference's; for losses NaN."""
         return self.ours.value - self.reference.value if self.measured == "score" else math.nan
+
+    @property
+    def test_points(self) -> float:
+        """Our test score minus the reference's, where the judge is a training loss."""
+        return self.ours.score - self.reference.score
 
     @property
     def badness(self) -> float:
@@ -108,6 +116,14 @@ def geometric(values: Iterable[float]) -> float:
     return math.exp(statistics.fmean(math.log(v) if v > 0 else -math.inf for v in values))
 
 
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the value below which a share of them lies, linear between neighbours."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low if low == high else low + (place % 1) * (high - low)
+
+
 def make_cell(records: Sequence[Record]) -> Cell:
     """Return what the seeds of one row and one way come to."""
     measured = records[0]["measured"]
@@ -123,6 +139,7 @@ def make_cell(records: Sequence[Record]) -> Cell:
             r.get("forwards", 0) / max(r.get("steps", 1), 1) for r in records
         ),
         is_converged=measured == "loss" and all(is_floor),
+        score=statistics.fmean(math.nan if r.get("score") is None else r["score"] for r in records),
         errors=tuple(r["status"] for r in records if r["status"] != "done"),
         seeds=len(records),
     )
@@ -177,14 +194,17 @@ def headline(results: Sequence[Result]) -> dict[str, float]:
     losses = [r for r in results if r.measured == "loss"]
     scores = [r for r in results if r.measured == "score"]
     ratios = [min(max(r.ratio, 1 / LARGEST), LARGEST) for r in losses]
+    tested = [r.test_points for r in losses if not math.isnan(r.test_points)]
     return {
         "rows": len(results),
         "failed": sum(bool(r.faults) for r in results),
         "as good": sum(r.is_as_good for r in results) / max(len(results), 1),
         "geometric mean": geometric(ratios) if ratios else math.nan,
+        "95th percentile": quantile((r.ratio for r in losses), 0.95) if losses else math.nan,
         "worst ratio": max((r.ratio for r in losses), default=math.nan),
         "mean points": statistics.fmean(r.points for r in scores) if scores else math.nan,
         "worst points": min((r.points for r in scores), default=math.nan),
+        "test points": statistics.fmean(tested) if tested else math.nan,
         "extra forwards": statistics.fmean(r.ours.forwards for r in results)
         if results
         else math.nan,
@@ -211,13 +231,15 @@ def show(results: Sequence[Result], title: str) -> Iterator[str]:
         families[result.family].append(result)
     yield from align(
         [
-            ("class", "rows", "failed", "ratio", "points"),
+            ("class", "rows", "failed", *SHOWN),
             *map(show_family, sorted(families.items())),
         ]
     )
     yield ""
     numbers = headline(results)
-    yield f"{title}: " + ", ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+    yield f"{title}: " + ", ".join(
+        f"{name} {value:.3g}" for name, value in numbers.items() if not math.isnan(value)
+    )
     yield (
         f"The bar: failed 0 (ratio at most {WORST_RATIO}, points at least {WORST_POINTS:g}), "
         f"as good at least {SHARE_AS_GOOD}."
@@ -235,8 +257,7 @@ def show_result(r: Result) -> tuple[str, ...]:
 def show_family(item: tuple[str, list[Result]]) -> tuple[str, ...]:
     family, results = item
     numbers = headline(results)
-    shown = [numbers["geometric mean"], numbers["mean points"]]
-    words = ["" if math.isnan(value) else f"{value:.3g}" for value in shown]
+    words = ["" if math.isnan(numbers[name]) else f"{numbers[name]:.3g}" for name in SHOWN]
     return (family, str(len(results)), str(numbers["failed"]), *words)
 
 
