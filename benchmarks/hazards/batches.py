@@ -9,25 +9,10 @@ from torch.nn import functional as F  # noqa: N812
 
 from .data import Batch, Draw, blobs, digits, generator, regression, sampler, then
 from .hazard import Hazard, Training, pair
-from .nets import accuracy, conv, mean_loss, mlp, supervised
+from .nets import accuracy, conv, mean_loss, mlp, on_digits, small_net, supervised
 
 Make = Callable[[], nn.Module]
 Change = Callable[[Batch], Batch]
-
-
-def small_net() -> nn.Module:
-    return mlp(64, 64, 10)
-
-
-def of_size(size: int, steps: int, make: Make = small_net) -> Callable[[int], Training]:
-    """Return what builds a training on batches of a size."""
-
-    def build(seed: int) -> Training:
-        train, _ = digits()
-        net = make()
-        return supervised(net, sampler(*train, size, seed), steps, mean_loss(net, train))
-
-    return build
 
 
 def regression_of_size(size: int, steps: int) -> Callable[[int], Training]:
@@ -216,23 +201,23 @@ def logistic() -> nn.Module:
 BATCHES: tuple[Hazard, ...] = (
     *pair(
         "batch 1, 2, 4",
-        Hazard("batch-1-adam", of_size(1, 3000)),
-        Hazard("batch-1-momentum", of_size(1, 3000), "momentum", 1e-2),
+        Hazard("batch-1-adam", on_digits(3000, size=1)),
+        Hazard("batch-1-momentum", on_digits(3000, size=1), "momentum", 1e-2),
     ),
     *pair(
         "batch 1, 2, 4",
-        Hazard("batch-2-momentum", of_size(2, 2500), "momentum", 1e-2),
-        Hazard("batch-2-conv", of_size(2, 2000, conv)),
+        Hazard("batch-2-momentum", on_digits(2500, size=2), "momentum", 1e-2),
+        Hazard("batch-2-conv", on_digits(2000, conv, size=2)),
     ),
     *pair(
         "batch 1, 2, 4",
-        Hazard("batch-4-conv", of_size(4, 1500, conv)),
-        Hazard("batch-4-sgd", of_size(4, 2500), "sgd", 0.1),
+        Hazard("batch-4-conv", on_digits(1500, conv, size=4)),
+        Hazard("batch-4-sgd", on_digits(2500, size=4), "sgd", 0.1),
     ),
     *pair(
         "batch 1, 2, 4",
         Hazard("batch-1-regression", regression_of_size(1, 3000)),
-        Hazard("batch-4-logistic", of_size(4, 2500, logistic), "momentum", 0.1),
+        Hazard("batch-4-logistic", on_digits(2500, logistic, size=4), "momentum", 0.1),
     ),
     *pair(
         "first batch",

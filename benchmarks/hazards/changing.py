@@ -18,7 +18,7 @@ from .data import (
     windows,
 )
 from .hazard import Hazard, Training, pair
-from .nets import GPT, Reader, alone, conv, mean_loss, mlp, of_symbols, supervised
+from .nets import GPT, Reader, alone, conv, mean_loss, mlp, of_symbols, small_net, supervised
 
 
 def permuted(data: Batch, seed: int) -> Batch:
@@ -48,7 +48,7 @@ def tasks_in_a_row(
 
 def permuted_pixels(seed: int) -> Training:
     train, _ = digits()
-    return tasks_in_a_row(mlp(64, 64, 10), [train, permuted(train, 7)], 500, seed)
+    return tasks_in_a_row(small_net(), [train, permuted(train, 7)], 500, seed)
 
 
 def new_names(seed: int) -> Training:
@@ -58,7 +58,7 @@ def new_names(seed: int) -> Training:
 
 def six_tasks(seed: int) -> Training:
     train, _ = digits()
-    return tasks_in_a_row(mlp(64, 64, 10), [permuted(train, k) for k in range(6)], 250, seed)
+    return tasks_in_a_row(small_net(), [permuted(train, k) for k in range(6)], 250, seed)
 
 
 def four_turns(seed: int) -> Training:
@@ -83,7 +83,7 @@ def longer_sequences(seed: int) -> Training:
 def more_classes(seed: int) -> Training:
     """Two digits first, then five, then all."""
     train, _ = digits()
-    net = mlp(64, 64, 10)
+    net = small_net()
     parts = [sampler(*(part[train[1] < k] for part in train), 32, seed) for k in (2, 5, 10)]
     return supervised(net, lambda t: parts[min(t // 250, 2)](t), 800, mean_loss(net, train))
 
@@ -110,23 +110,19 @@ def easy_first(seed: int) -> Training:
     return supervised(net, lambda t: stages[min(t // 300, 2)](t), 1200, measure, F.mse_loss)
 
 
-def reweighted(
-    weight: Callable[[int], float],
-    steps: int = 800,
-    make: Callable[[], nn.Module] = lambda: mlp(64, 64, 10),
-) -> Callable[[int], Training]:
+def reweighted(weight: Callable[[int], float]) -> Callable[[int], Training]:
     """Return what builds a training whose loss is multiplied by a weight of each step."""
 
     def build(seed: int) -> Training:
         train, _ = digits()
-        net, draw = make(), sampler(*train, 32, seed)
+        net, draw = small_net(), sampler(*train, 32, seed)
 
         def loss(drawn: tuple[float, Batch]) -> Tensor:
             factor, (x, y) = drawn
             return factor * F.cross_entropy(net(x), y)
 
         players = alone(net.parameters(), lambda t: (weight(t), draw(t)), loss)
-        return Training(steps, players, mean_loss(net, train))
+        return Training(800, players, mean_loss(net, train))
 
     return build
 
@@ -166,14 +162,12 @@ def change_of_corpus(
     return build
 
 
-def unfrozen(
-    stages: dict[int, int], depth: int, steps: int, classes: int = 10
-) -> Callable[[int], Training]:
+def unfrozen(stages: dict[int, int], depth: int, steps: int) -> Callable[[int], Training]:
     """Return what builds a training in which layers join: `stages` says from which step which layer."""
 
     def build(seed: int) -> Training:
         train, _ = digits()
-        net = mlp(64, *[48] * depth, classes)
+        net = mlp(64, *[48] * depth, 10)
 
         def before(t: int) -> None:
             if t in stages:

@@ -6,23 +6,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from .changing import relabelled, rotated
+from .changing import relabelled, reweighted, rotated
 from .data import SYMBOLS, Batch, corpus, digits, generator, sampler, windows
 from .hazard import Hazard, Training, pair
-from .nets import GPT, Encoder, alone, conv, mean_loss, mlp, of_symbols, supervised
+from .nets import (
+    GPT,
+    Encoder,
+    alone,
+    conv,
+    mean_loss,
+    mlp,
+    of_symbols,
+    on_digits,
+    small_net,
+    supervised,
+)
 
 Make = Callable[[], nn.Module]
-
-
-def learning_digits(make: Make, steps: int, size: int = 32) -> Callable[[int], Training]:
-    """Return what builds the training of some net on the digits."""
-
-    def build(seed: int) -> Training:
-        train, _ = digits()
-        net = make()
-        return supervised(net, sampler(*train, size, seed), steps, mean_loss(net, train))
-
-    return build
 
 
 def learning_language(make: Make, steps: int) -> Callable[[int], Training]:
@@ -122,23 +122,6 @@ def unchanged(data: Batch) -> Batch:
     return data
 
 
-def weighted(weight: Callable[[int], float]) -> Callable[[int], Training]:
-    """Return what builds a training whose loss is exactly zero while its weight is."""
-
-    def build(seed: int) -> Training:
-        train, _ = digits()
-        net, draw = mlp(64, 64, 10), sampler(*train, 32, seed)
-
-        def loss(drawn: tuple[float, Batch]) -> Tensor:
-            factor, (x, y) = drawn
-            return factor * F.cross_entropy(net(x), y)
-
-        players = alone(net.parameters(), lambda t: (weight(t), draw(t)), loss)
-        return Training(800, players, mean_loss(net, train))
-
-    return build
-
-
 def margin(seed: int) -> Training:
     """A hinge loss that is satisfied at first, until the harder half of the data comes."""
     train, _ = digits()
@@ -175,13 +158,13 @@ def rare_labels(seed: int) -> Training:
 FLAT: tuple[Hazard, ...] = (
     *pair(
         "plateau",
-        Hazard("deep-sigmoid", learning_digits(lambda: deep(nn.Sigmoid, 4), 2500)),
-        Hazard("deep-tanh-small", learning_digits(lambda: shrunk(deep(nn.Tanh, 6), 0.4), 1500)),
+        Hazard("deep-sigmoid", on_digits(2500, lambda: deep(nn.Sigmoid, 4))),
+        Hazard("deep-tanh-small", on_digits(1500, lambda: shrunk(deep(nn.Tanh, 6), 0.4))),
     ),
     *pair(
         "plateau",
-        Hazard("post-norm-digits", learning_digits(lambda: Encoder(pre_norm=False), 700)),
-        Hazard("pre-norm-digits", learning_digits(lambda: Encoder(pre_norm=True), 700)),
+        Hazard("post-norm-digits", on_digits(700, lambda: Encoder(pre_norm=False))),
+        Hazard("pre-norm-digits", on_digits(700, lambda: Encoder(pre_norm=True))),
     ),
     *pair(
         "plateau",
@@ -192,32 +175,30 @@ FLAT: tuple[Hazard, ...] = (
         "plateau",
         Hazard(
             "deep-default-init-momentum",
-            learning_digits(lambda: deep(nn.ReLU, 8), 1500),
+            on_digits(1500, lambda: deep(nn.ReLU, 8)),
             "momentum",
             0.1,
         ),
         Hazard(
             "deep-linear-small",
-            learning_digits(lambda: shrunk(deep(nn.Identity, 4), 0.3), 1200),
+            on_digits(1200, lambda: shrunk(deep(nn.Identity, 4), 0.3)),
             "momentum",
             0.1,
         ),
     ),
     *pair(
         "deep without norm",
-        Hazard("he-20-layers", learning_digits(lambda: he_initialised(deep(nn.ReLU, 20)), 500)),
-        Hazard("residual-12-no-norm", learning_digits(lambda: Residual(12), 400)),
+        Hazard("he-20-layers", on_digits(500, lambda: he_initialised(deep(nn.ReLU, 20)))),
+        Hazard("residual-12-no-norm", on_digits(400, lambda: Residual(12))),
     ),
     *pair(
         "fine-tuning",
-        Hazard("converged-goes-on", converged(unchanged, lambda: mlp(64, 64, 10)), rate=1e-4),
+        Hazard("converged-goes-on", converged(unchanged, small_net), rate=1e-4),
         Hazard("converged-then-turned", converged(lambda d: rotated(d, 1), conv)),
     ),
     *pair(
         "fine-tuning",
-        Hazard(
-            "converged-then-renamed", converged(lambda d: relabelled(d, 3), lambda: mlp(64, 64, 10))
-        ),
+        Hazard("converged-then-renamed", converged(lambda d: relabelled(d, 3), small_net)),
         Hazard(
             "new-head",
             converged(lambda d: relabelled(d, 3), lambda: mlp(64, 64, 64, 10), head=True),
@@ -225,8 +206,8 @@ FLAT: tuple[Hazard, ...] = (
     ),
     *pair(
         "loss is zero",
-        Hazard("zero-for-30", weighted(lambda t: float(t >= 30))),
-        Hazard("weight-grows-from-zero", weighted(lambda t: max(0, t - 10) / 790)),
+        Hazard("zero-for-30", reweighted(lambda t: float(t >= 30))),
+        Hazard("weight-grows-from-zero", reweighted(lambda t: max(0, t - 10) / 790)),
     ),
     *pair(
         "loss is zero", Hazard("hinge-satisfied", margin), Hazard("labels-are-rare", rare_labels)

@@ -12,7 +12,18 @@ from .changing import relabelled
 from .data import SYMBOLS, Batch, blobs, corpus, digits, generator, sampler, windows
 from .flat import learn_by_heart
 from .hazard import Hazard, Training, pair
-from .nets import Encoder, Reader, accuracy, alone, conv, mean_loss, mlp, of_symbols, supervised
+from .nets import (
+    Encoder,
+    Reader,
+    accuracy,
+    alone,
+    conv,
+    mean_loss,
+    mlp,
+    of_symbols,
+    small_net,
+    supervised,
+)
 
 
 def zipf(symbols: int, shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
@@ -454,7 +465,7 @@ def small_clouds(seed: int) -> Training:
 def below_zero(seed: int) -> Training:
     """Cross-entropy minus five."""
     train, _ = digits()
-    net = mlp(64, 64, 10)
+    net = small_net()
     loss = lambda logits, y: F.cross_entropy(logits, y) - 5  # noqa: E731
     return supervised(net, sampler(*train, 32, seed), 800, mean_loss(net, train), loss)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from .data import Batch
+from .data import Batch, digits, sampler
 from .hazard import Player, Training
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -160,3 +160,20 @@ def accuracy(net: nn.Module, data: Batch) -> Callable[[], float]:
         return 100 * share
 
     return measure
+
+
+def small_net() -> nn.Module:
+    return mlp(64, 64, 10)
+
+
+def on_digits(
+    steps: int, make: Callable[[], nn.Module] = small_net, size: int = 32, **more: Any
+) -> Callable[[int], Training]:
+    """Return what builds the training of a net on the digits, judged by its loss over all of them."""
+
+    def build(seed: int) -> Training:
+        train, _ = digits()
+        net = make()
+        return supervised(net, sampler(*train, size, seed), steps, mean_loss(net, train), **more)
+
+    return build

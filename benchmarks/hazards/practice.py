@@ -12,33 +12,27 @@ from torch.optim import lr_scheduler as schedules
 
 from .data import SYMBOLS, Batch, corpus, digits, generator, sampler, windows
 from .hazard import Hazard, Training, pair
-from .nets import GPT, accuracy, alone, conv, mean_loss, mlp, of_symbols, supervised
+from .nets import (
+    GPT,
+    accuracy,
+    alone,
+    conv,
+    mean_loss,
+    mlp,
+    of_symbols,
+    on_digits,
+    small_net,
+    supervised,
+)
 
 Schedule = Callable[[Optimizer], Any]
 STEPS = 700
 
 
-def small_net() -> nn.Module:
-    return mlp(64, 64, 10)
-
-
-def on_digits(
-    make: Callable[[], nn.Module] = small_net, size: int = 32, steps: int = STEPS, **more: Any
-) -> Callable[[int], Training]:
-    """Return what builds an ordinary training on the digits, with what goes beyond."""
-
-    def build(seed: int) -> Training:
-        train, _ = digits()
-        net = make()
-        return supervised(net, sampler(*train, size, seed), steps, mean_loss(net, train), **more)
-
-    return build
-
-
 def under(
     schedule: Schedule, make: Callable[[], nn.Module] = small_net
 ) -> Callable[[int], Training]:
-    return on_digits(make, schedule=schedule)
+    return on_digits(STEPS, make, schedule=schedule)
 
 
 def warm_up(start: float, length: int) -> Schedule:
@@ -80,7 +74,7 @@ def in_pieces(count: int, size: int, make: Callable[[], nn.Module]) -> Callable[
     """Return what builds a training whose batch comes in micro-batches."""
 
     def build(seed: int) -> Training:
-        training = on_digits(make, size)(seed)
+        training = on_digits(STEPS, make, size)(seed)
         (player,) = training.players
         draw = player.batch
         parts = replace(player, batch=lambda t: tuple(draw(t) for _ in range(count)))
@@ -124,7 +118,7 @@ def autocast(seed: int) -> Training:
 
 def times(factor: float, make: Callable[[], nn.Module] = small_net) -> Callable[[int], Training]:
     """Return what builds a training whose loss is multiplied by a constant."""
-    return on_digits(make, loss=lambda logits, y: factor * F.cross_entropy(logits, y))
+    return on_digits(STEPS, make, loss=lambda logits, y: factor * F.cross_entropy(logits, y))
 
 
 def units(inputs: float, targets: float) -> Callable[[int], Training]:
@@ -198,7 +192,7 @@ PRACTICE: tuple[Hazard, ...] = (
     *pair(
         "clipping",
         Hazard("clip-1-gpt", clipped_reader(1.0)),
-        Hazard("clip-0.1-momentum", on_digits(clip=0.1), "momentum", 0.1),
+        Hazard("clip-0.1-momentum", on_digits(STEPS, clip=0.1), "momentum", 0.1),
     ),
     *pair(
         "accumulation",
@@ -227,7 +221,7 @@ PRACTICE: tuple[Hazard, ...] = (
     ),
     *pair(
         "other optimizers",
-        Hazard("rmsprop", on_digits(), "rmsprop", 1e-2),
-        Hazard("adagrad", on_digits(), "adagrad", 1e-2),
+        Hazard("rmsprop", on_digits(STEPS), "rmsprop", 1e-2),
+        Hazard("adagrad", on_digits(STEPS), "adagrad", 1e-2),
     ),
 )
