@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from benchmarks.hazards.table import HAZARDS, choose
 from benchmarks.hazards.training import look_steps, run, trace_steps
 from benchmarks.hazards.ways import BASES, WAYS, find_way
 from torch import nn
+
+from benchmarks import hazards
 
 # The classes of failures that were found in version 0.1.0, and some that the suite must not lack.
 CLASSES = (
@@ -31,6 +34,13 @@ def train(name, way="plain", seed=0, steps=3):
 
 def test_names_are_unique():
     assert len(BY_NAME) == len(HAZARDS) >= 100
+
+
+def test_the_readme_counts_the_rows_and_names_every_class(tmp_path):
+    text = (Path(hazards.__file__).parent / "README.md").read_text()
+    assert f"{len(HAZARDS)} unusual trainings" in text
+    assert f"{len(ordinary(tmp_path))} ordinary ones" in text
+    assert not [row.family for row in HAZARDS if row.family not in text]
 
 
 def test_every_class_is_in_both_halves_alike():
