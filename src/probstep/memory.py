@@ -63,6 +63,7 @@ class Memory:
         decisions: How often each word was decided.
         last: The last probe; None before the first.
         pending: The loss of the last step, which the rule has not been told yet.
+        first_rates: The groups' rates before anybody changed them, as far as is known.
     """
 
     rule: Any
@@ -73,6 +74,7 @@ class Memory:
     decisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WORDS, 0))
     last: Probe | None = None
     pending: float | None = None
+    first_rates: list[float] = field(default_factory=list)
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -96,6 +98,7 @@ class Memory:
             memory.bound = dict(plain["bound"])
         with contextlib.suppress(KeyError, ValueError):  # it was saved with another rule
             memory.rule = rule.restore(plain["rule"])
+        memory.first_rates = list(plain.get("first_rates", []))
         return memory
 
     def plain(self) -> dict[str, Any]:
@@ -112,6 +115,7 @@ class Memory:
                 "has": int(self.pending is not None),
                 "loss": math.nan if self.pending is None else self.pending,
             },
+            "first_rates": list(self.first_rates),
         }
 
     def record(self, probe: Probe, rejected: int) -> None:

@@ -18,7 +18,7 @@ from .rules import RobustRule, Rule
 from .schedule import Schedule
 from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
-from .step.base import devices_of, params_of, rates_are_zero, setting_of, sign_of
+from .step.base import devices_of, keep_up, params_of, rates_are_zero, setting_of, sign_of
 from .step.closures import Forward
 from .step.ranks import Group, find_ranks, whole
 from .step.replay import ModelHooks, Tape
@@ -293,15 +293,20 @@ class ProbStep(Wrapper):
         memory = self._current
         loss, memory.pending = memory.pending, None
         if loss is not None and self.rule.chooses_lengths:
-            setting = setting_of(self.param_groups)
+            setting = setting_of(self.param_groups, memory.first_rates)
             memory.scale *= self.rule.notice(memory.rule, loss, memory.scale, setting)
 
     def _is_due(self) -> bool:
+        memory = self._current
+        if rates_are_zero(self.param_groups):
+            return False
+        if self.rule.chooses_lengths:
+            is_searching = self.rule.is_searching(memory.rule)
+            if keep_up(self.param_groups, memory.first_rates, is_searching=is_searching):
+                self.rule.search_again(memory.rule)
         if self.probe is None:
-            is_due = self.rule.is_due(self._current.rule)
-        else:
-            is_due = self.probe.is_due(self._current.steps)
-        return is_due and not rates_are_zero(self.param_groups)
+            return self.rule.is_due(memory.rule)
+        return self.probe.is_due(memory.steps)
 
     def _on_forward(self, model: nn.Module, value: object, begins: bool) -> None:
         is_training = model.training and torch.is_grad_enabled()
@@ -330,6 +335,8 @@ class ProbStep(Wrapper):
         if not found or found is not getattr(self, "_published", None):
             self._memory = Memory.restored(found, self.rule, self.lower_bound)
             self._unread.read()  # of a step that the checkpoint knows nothing of
+        new = groups[len(self._memory.first_rates) :]
+        self._memory.first_rates += [float(group["lr"]) for group in new]
         self._publish()
 
     def _copy_of_memory(self) -> Memory:

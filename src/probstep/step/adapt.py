@@ -17,7 +17,7 @@ from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .base import params_of, reference_rate, setting_of, step_at
+from .base import leading_rate, params_of, setting_of, step_at
 from .displacement import Displacement, pack
 from .objective import Objective
 from .ranks import Ranks
@@ -96,8 +96,12 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             trial.resize(memory.scale / before.scale)  # the user's own rate
         elif is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
+        elif is_searching:  # the rate that was found is that of the schedule's reference
+            trial.resize(trial.length * before.setting.multiplier)
     is_found = not rule.is_searching(memory.rule)
-    scale = seen.step.rate / seen.step.setting.multiplier if is_found else memory.scale
+    scale = seen.step.rate if is_searching else seen.step.rate / before.setting.multiplier
+    if not is_found:
+        scale = memory.scale
     probe = Probe(
         loss=seen.step.loss,
         slope=seen.step.slope,
@@ -155,8 +159,8 @@ def _known_before(
     before = Before(
         loss=f_before,
         resolution=max(torch.finfo(loss.dtype).eps, rounding) * abs(value),
-        scale=1 / reference_rate(groups) if is_searching else memory.scale,
-        setting=setting_of(groups),
+        scale=1 / (leading_rate(groups) or 1.0) if is_searching else memory.scale,
+        setting=setting_of(groups, memory.first_rates),
     )
     return before, math.isfinite(gradients)
 
