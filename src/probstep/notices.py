@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 
 from .checks import frames_to_caller
 from .memory import Memory, Probe
@@ -50,6 +51,16 @@ class Notices:
             f"{base} does, at the present scale. Use step(closure), "
             "step(loss=loss, reevaluate=fn), or reevaluate_with(fn) before a bare step().",
         )
+
+    def of_checkpoint(self, faults: Sequence[str]) -> None:
+        """Say what of a checkpoint could not be taken over, every time that one is loaded."""
+        if faults:
+            warnings.warn(
+                "The checkpoint's memory of ProbStep was taken over in part. What could not be used "
+                f"begins anew: {' '.join(faults)}",
+                RuntimeWarning,
+                stacklevel=frames_to_caller(),
+            )
 
     def _once(self, key: str, message: str) -> None:
         if key not in self._given:

@@ -331,9 +331,12 @@ class ProbStep(Wrapper):
         """Find what a checkpoint has put into any group, or begin anew, and mirror it in all."""
         groups = self.param_groups
         refuse_mixed_maximize(groups)
-        found: dict[str, Any] = next((group[MEMORY] for group in groups if MEMORY in group), {})
-        if not found or found is not getattr(self, "_published", None):
-            self._memory = Memory.restored(found, self.rule, self.lower_bound)
+        found = next((group[MEMORY] for group in groups if MEMORY in group), None)
+        if found is None or found is not getattr(self, "_published", None):
+            self._memory = Memory.new(self.rule, self.lower_bound)
+            if found is not None:
+                self._memory, faults = Memory.restored(found, self.rule, self.lower_bound)
+                self._notices.of_checkpoint(faults)
             self._unread.read()  # of a step that the checkpoint knows nothing of
         new = groups[len(self._memory.first_rates) :]
         self._memory.first_rates += [float(group["lr"]) for group in new]
