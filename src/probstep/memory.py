@@ -63,6 +63,7 @@ class Memory:
         last: The last probe; None before the first.
         pending: The loss of the last step, which the rule has not been told yet.
         first_rates: The groups' rates before anybody changed them, as far as is known.
+        is_frozen: The scale stays as it is.
     """
 
     rule: Any
@@ -74,6 +75,7 @@ class Memory:
     last: Probe | None = None
     pending: float | None = None
     first_rates: list[float] = field(default_factory=list)
+    is_frozen: bool = False
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -123,6 +125,7 @@ class Memory:
                 "loss": math.nan if self.pending is None else self.pending,
             },
             "first_rates": list(self.first_rates),
+            "is_frozen": int(self.is_frozen),
         }
 
     def record(self, probe: Probe, rejected: int) -> None:
@@ -130,6 +133,17 @@ class Memory:
         self.scale, self.last = probe.scale, probe
         self.decisions[probe.decision] += 1
         self.decisions["reject"] += rejected
+
+
+class Published(dict[str, Any]):
+    """The plain copy of a memory that lies in every group; it is printed with the group, hence short.
+
+    >>> {"lr": 0.1, "probstep": Published({"scale": 1.5, "steps": 0})}
+    {'lr': 0.1, 'probstep': <scale 1.5>}
+    """
+
+    def __repr__(self) -> str:
+        return f"<scale {self['scale']:.4g}>"
 
 
 def _scale(value: Any) -> float:
@@ -166,6 +180,12 @@ def _rates(plain: list[Any]) -> list[float]:
     return rates
 
 
+def _claim(value: Any) -> bool:
+    if value not in (0, 1):
+        raise ValueError(f"must be 0 or 1, not {_brief(value)}.")
+    return bool(value)
+
+
 def _like(bound: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a function that reads what this kind of bound remembers."""
 
@@ -193,5 +213,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "last": _last,
     "pending": _pending,
     "first_rates": _rates,
+    "is_frozen": _claim,
 }
-NOT_IN_0_1_0 = {"first_rates", "pending"}
+NOT_IN_0_1_0 = {"first_rates", "is_frozen", "pending"}

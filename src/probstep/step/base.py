@@ -4,6 +4,7 @@ Nothing is kept here. The groups are read anew at every step, because schedulers
 change them.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +27,11 @@ def params_of(optimizer: optim.Optimizer) -> list[Tensor]:
 def devices_of(optimizer: optim.Optimizer) -> set[torch.device]:
     """Return the devices on which the parameters lie."""
     return {p.device for group in optimizer.param_groups for p in group["params"]}
+
+
+def has_gradients(optimizer: optim.Optimizer) -> bool:
+    """Say whether any parameter has a gradient."""
+    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def sign_of(optimizer: optim.Optimizer) -> float:
@@ -88,6 +94,18 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
     return has_risen
 
 
+def largest_scale(groups: Groups, max_lr: float | None) -> float:
+    """Return the scale at which the largest rate of all groups is `max_lr`.
+
+    >>> largest_scale([{"lr": 0.5}, {"lr": 2.0}], max_lr=1.0)
+    0.5
+    """
+    if max_lr is None:
+        return math.inf
+    largest = max(float(group["lr"]) for group in groups)
+    return max_lr / largest if largest > 0 else math.inf
+
+
 def rates_are_zero(groups: Groups) -> bool:
     """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
     for group in groups:
@@ -97,6 +115,17 @@ def rates_are_zero(groups: Groups) -> bool:
         if rate != 0:
             return False
     return True
+
+
+def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
+    """Say whether all rates are zero and no schedule is known that could raise them.
+
+    >>> are_stuck_at_zero([{"lr": 0.0}], [0.0]), are_stuck_at_zero([{"lr": 0.0}], [0.1])
+    (True, False)
+    """
+    if not rates_are_zero(groups):
+        return False
+    return not any(_reference(g, first) for g, first in zip(groups, first_rates, strict=True))
 
 
 def step_at(optimizer: optim.Optimizer, scale: float) -> None:
