@@ -10,7 +10,8 @@ def attributes_of(new: ModuleType, old: str) -> Callable[[str], Any]:
     """Return a `__getattr__` for the module `old` that looks into the module `new`.
 
     >>> import math
-    >>> with warnings.catch_warnings(record=True):
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
     ...     attributes_of(math, old="arithmetic")("floor")(2.5)
     2
     """
