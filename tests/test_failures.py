@@ -109,6 +109,7 @@ def test_a_closure_that_raises_in_the_probe_takes_the_step_back(where, backward)
     same(after["buffers"], [b.clone() for b in twin.buffers()])
     same(after["rng"], torch.get_rng_state())
     closure.at = 0
+    opt.zero_grad()
     opt.step(closure)  # and life goes on
 
 

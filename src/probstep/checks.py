@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import torch
 from torch import Tensor, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
@@ -93,8 +94,32 @@ def checked_noise(noise: Noise) -> Noise:
     return noise
 
 
+def checked_max_lr(max_lr: float | None) -> float | None:
+    """Return the largest rate if it can be one."""
+    if max_lr is not None and not 0 < max_lr < math.inf:
+        raise ValueError(f"max_lr must be positive and finite, or None, not {max_lr!r}.")
+    return max_lr
+
+
+def refuse_graph_capture() -> None:
+    """Raise while a CUDA graph is captured."""
+    is_ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if is_ready and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "ProbStep cannot step inside a CUDA graph: it reads the loss and decides on the host, and a "
+            "graph would repeat the decision of the capture for ever. Capture forward and backward, and "
+            "call opt.step(loss=..., reevaluate=...) outside; capturable=True does no harm there."
+        )
+
+
 def check_step_arguments(closure: object, loss: object, grad_scale: object) -> None:
     """Raise if `step` was called with what cannot go together."""
+    if closure is not None and not callable(closure):
+        raise TypeError(
+            f"step() takes a function that computes the loss, not {_describe(closure)}. Write "
+            "step(lambda: loss_fn(model(x), y)); or, after backward, step(loss=loss, "
+            "reevaluate=lambda: loss_fn(model(x), y))."
+        )
     if closure is not None and loss is not None:
         raise TypeError("step() takes a closure, which gives the loss, or loss=; not both.")
     if isinstance(grad_scale, float | int) and not 0 < grad_scale < math.inf:

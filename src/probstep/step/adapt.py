@@ -17,7 +17,7 @@ from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .base import params_of, reference_rate, setting_of, step_at
+from .base import largest_scale, leading_rate, params_of, setting_of, step_at
 from .displacement import Displacement, pack
 from .objective import Objective
 from .ranks import Ranks
@@ -38,12 +38,14 @@ class Parts:
         rule: What turns a probe into a decision.
         stretch: Lower bound and noise; None without both.
         tape: Where the forward passes of the batch are recorded.
+        max_lr: The largest rate that a step may use; None without a limit.
     """
 
     base: optim.Optimizer
     rule: Rule
     stretch: Stretch | None
     tape: Tape
+    max_lr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     rule, loss = parts.rule, batch.loss
     objective = Objective.of(parts.base, batch.grad_scale, ranks, rule)
     is_searching = rule.is_searching(memory.rule)
+    most = largest_scale(parts.base.param_groups, parts.max_lr)
     with displacement_of(parts, ranks) as moved:
         f = objective.before(loss, moved)  # line 3; the gradients, line 4, are in place
         before, is_finite = _known_before(parts, memory, objective, moved, loss, f)
@@ -96,14 +99,18 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             trial.resize(memory.scale / before.scale)  # the user's own rate
         elif is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
+        elif is_searching:  # the rate that was found is that of the schedule's reference
+            trial.resize(min(trial.length * before.setting.multiplier, most / before.scale))
     is_found = not rule.is_searching(memory.rule)
-    scale = seen.step.rate / seen.step.setting.multiplier if is_found else memory.scale
+    scale = seen.step.rate if is_searching else seen.step.rate / before.setting.multiplier
+    if not is_found:
+        scale = memory.scale
     probe = Probe(
         loss=seen.step.loss,
         slope=seen.step.slope,
         loss_after=seen.loss_after,
         ratio=decision.ratio,
-        scale=scale * decision.factor,
+        scale=min(scale * decision.factor, most),
         decision=decision.word,
     )
     return Outcome(probe, rejected=0 if is_searching else tries - 1)
@@ -155,8 +162,8 @@ def _known_before(
     before = Before(
         loss=f_before,
         resolution=max(torch.finfo(loss.dtype).eps, rounding) * abs(value),
-        scale=1 / reference_rate(groups) if is_searching else memory.scale,
-        setting=setting_of(groups),
+        scale=1 / (leading_rate(groups) or 1.0) if is_searching else memory.scale,
+        setting=setting_of(groups, memory.first_rates),
     )
     return before, math.isfinite(gradients)
 
