@@ -6,8 +6,6 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 
 import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +15,8 @@ from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .base import params_of, reference_rate, setting_of, step_at
+from .attempt import attempting
+from .base import params_of, reference_rate, setting_of
 from .displacement import Displacement, pack
 from .objective import Objective
 from .ranks import Ranks
@@ -71,13 +70,19 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     rule, loss = parts.rule, batch.loss
     objective = Objective.of(parts.base, batch.grad_scale, ranks, rule)
     is_searching = rule.is_searching(memory.rule)
-    with displacement_of(parts, ranks) as moved:
+    with attempting(parts.base, ranks, from_zero=parts.stretch is not None) as attempt:
+        moved = attempt.moved
         f = objective.before(loss, moved)  # line 3; the gradients, line 4, are in place
         before, is_finite = _known_before(parts, memory, objective, moved, loss, f)
         if not is_finite:
-            moved.undo()
+            attempt.undo()
             return Outcome(Probe.skipped(before.loss, memory.scale))
-        step_at(parts.base, before.scale)  # line 5: v = eta W g is the base's step
+        if is_searching:
+            attempt.keep()
+            attempt.try_at(before.scale)
+        else:
+            attempt.take(before.scale)  # line 5: v = eta W g is the base's step
+        moved = attempt.moved
         phi = objective.slope(moved)  # line 6
         s = None
         if parts.stretch is not None:  # lines 8 to 14
@@ -92,10 +97,11 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             if decision.again is None:
                 break
             trial.resize(trial.length * decision.again)  # not in the paper: try another length
-        if is_searching and not is_paired:
-            trial.resize(memory.scale / before.scale)  # the user's own rate
-        elif is_paired and _is_ruinous(seen):  # at any length
+        if is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
+        if is_searching:  # the base's own step, at the rate found or else at the user's
+            length = trial.length if is_paired else memory.scale / before.scale
+            attempt.take_anew(before.scale * length)
     is_found = not rule.is_searching(memory.rule)
     scale = seen.step.rate / seen.step.setting.multiplier if is_found else memory.scale
     probe = Probe(
@@ -107,25 +113,6 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         decision=decision.word,
     )
     return Outcome(probe, rejected=0 if is_searching else tries - 1)
-
-
-@contextmanager
-def displacement_of(parts: Parts, ranks: Ranks) -> Iterator[Displacement]:
-    """Begin a step; if anything raises, put the parameters back.
-
-    The optimizer's state goes back only if it was empty: a copy would be larger than the model.
-    """
-    moved = Displacement.begin(
-        parts.base,
-        ranks,
-        keep_state=not parts.base.state,
-        from_zero=parts.stretch is not None,
-    )
-    try:
-        yield moved
-    except BaseException:
-        moved.undo()
-        raise
 
 
 def evaluate_again(parts: Parts, batch: Batch) -> tuple[Tensor, bool]:

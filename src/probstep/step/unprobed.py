@@ -1,8 +1,9 @@
 """A step without a probe: the base's own at the present scale, stretched by a bound or noise."""
 
 from ..memory import Memory
-from .adapt import Parts, displacement_of
+from .adapt import Parts
 from .arrival import Arrived
+from .attempt import attempting
 from .base import step_at
 from .objective import Objective
 from .ranks import Ranks
@@ -14,8 +15,9 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
         step_at(parts.base, memory.scale)
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
-    with displacement_of(parts, ranks) as moved:
+    with attempting(parts.base, ranks, from_zero=True) as attempt:
+        moved = attempt.moved
         f = objective.before(arrived.loss, moved)
-        step_at(parts.base, memory.scale)
+        attempt.take(memory.scale)
         phi = objective.slope(moved)
         _, memory.bound = parts.stretch.apply(moved, arrived.loss, f, phi, ranks, memory.bound)
