@@ -327,7 +327,7 @@ def test_a_hook_of_the_base_that_clips_gradients_is_searched_with():
         opt = ProbStep(base, RobustRule())
         factor = 1.0
         if limit is not None:
-            base.register_step_pre_hook(lambda *_, a=a: [a.grad.mul_(limit)].clear())
+            base.register_step_pre_hook(lambda *_, a=a, by=limit: [a.grad.mul_(by)].clear())
             factor = limit
         opt.step(lambda a=a: (a**2).sum(), **({} if limit is None else {"grad_scale": limit}))
         rates.append(opt.effective_lr[0] * factor)

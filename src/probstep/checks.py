@@ -10,6 +10,9 @@ from torch import Tensor, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 
+# Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. At the first step they
+# behave like any other optimizer, so behaviour cannot tell.
+OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator"}
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
@@ -29,6 +32,12 @@ def refuse_unusable(optimizer: object) -> None:
         raise TypeError(
             "LBFGS searches along its own line and evaluates the closure many times a step, so there is "
             "no single step to scale. Use its line_search_fn, or a first-order optimizer."
+        )
+    if any("d" in group and group.keys() & OWN_RATE for group in optimizer.param_groups):
+        raise TypeError(
+            f"{type(optimizer).__name__} estimates its own learning rate (`d` in its groups), so two "
+            "would adapt one rate and each would undo what the other does. Use it as it is, or wrap an "
+            "optimizer whose rate is only its `lr`, such as torch.optim.AdamW."
         )
     if isinstance(optimizer, optim.Rprop | optim.ASGD):
         reason = (

@@ -17,6 +17,8 @@ from .rules import Rule
 
 WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", "skipped")
 
+UNKNOWN = -1  # stands in a checkpoint for what has not been examined yet
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -63,6 +65,7 @@ class Memory:
         decisions: How often each word was decided.
         last: The last probe; None before the first.
         pending: The loss of the last step, which the rule has not been told yet.
+        keeps_weights: Whether the base's state depends on the rate of its steps; None until examined.
     """
 
     rule: Any
@@ -73,6 +76,7 @@ class Memory:
     decisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WORDS, 0))
     last: Probe | None = None
     pending: float | None = None
+    keeps_weights: bool | None = None
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -92,6 +96,7 @@ class Memory:
         memory.last = last if last.decision else None
         pending = plain.get("pending", {"has": 0})
         memory.pending = pending["loss"] if pending["has"] else None
+        memory.keeps_weights = {0: False, 1: True}.get(plain.get("keeps_weights", UNKNOWN))
         if plain["bound"].keys() == memory.bound.keys():
             memory.bound = dict(plain["bound"])
         with contextlib.suppress(KeyError, ValueError):  # it was saved with another rule
@@ -112,6 +117,7 @@ class Memory:
                 "has": int(self.pending is not None),
                 "loss": math.nan if self.pending is None else self.pending,
             },
+            "keeps_weights": UNKNOWN if self.keeps_weights is None else int(self.keeps_weights),
         }
 
     def record(self, probe: Probe, rejected: int) -> None:

@@ -6,6 +6,7 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 
 import itertools
 import math
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -15,9 +16,10 @@ from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .attempt import attempting
+from .attempt import Attempt, attempting
 from .base import params_of, reference_rate, setting_of
 from .displacement import Displacement, pack
+from .examine import keeps_weights
 from .objective import Objective
 from .ranks import Ranks
 from .replay import Tape
@@ -70,24 +72,20 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     rule, loss = parts.rule, batch.loss
     objective = Objective.of(parts.base, batch.grad_scale, ranks, rule)
     is_searching = rule.is_searching(memory.rule)
-    with attempting(parts.base, ranks, from_zero=parts.stretch is not None) as attempt:
+    with begin_step(parts, memory, ranks) as attempt:
         moved = attempt.moved
         f = objective.before(loss, moved)  # line 3; the gradients, line 4, are in place
         before, is_finite = _known_before(parts, memory, objective, moved, loss, f)
         if not is_finite:
             attempt.undo()
             return Outcome(Probe.skipped(before.loss, memory.scale))
-        if is_searching:
-            attempt.keep()
-            attempt.try_at(before.scale)
-        else:
-            attempt.take(before.scale)  # line 5: v = eta W g is the base's step
-        moved = attempt.moved
-        phi = objective.slope(moved)  # line 6
+        prepare(parts, memory, attempt, ranks)
+        attempt.take(before.scale)  # line 5: v = eta W g is the base's step
+        phi = objective.slope(attempt.moved)  # line 6
         s = None
         if parts.stretch is not None:  # lines 8 to 14
-            s, memory.bound = parts.stretch.apply(moved, loss, f, phi, ranks, memory.bound)
-        trial = Trial(moved, objective, before, phi, s, with_norms=rule.chooses_lengths)
+            s, memory.bound = parts.stretch.apply(attempt, loss, f, phi, ranks, memory.bound)
+        trial = Trial(attempt, objective, before, phi, s, with_norms=rule.chooses_lengths)
         if is_searching:  # not in the paper: the rule chooses the first length, not the user
             trial.begin_search(rule)
         for tries in itertools.count(1):
@@ -100,8 +98,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         if is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
         if is_searching:  # the base's own step, at the rate found or else at the user's
-            length = trial.length if is_paired else memory.scale / before.scale
-            attempt.take_anew(before.scale * length)
+            attempt.settle(before.scale * trial.length if is_paired else memory.scale)
     is_found = not rule.is_searching(memory.rule)
     scale = seen.step.rate / seen.step.setting.multiplier if is_found else memory.scale
     probe = Probe(
@@ -113,6 +110,29 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         decision=decision.word,
     )
     return Outcome(probe, rejected=0 if is_searching else tries - 1)
+
+
+def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> AbstractContextManager[Attempt]:
+    """Begin a step; if anything raises, it is taken back."""
+    from_zero = parts.stretch is not None and not memory.keeps_weights
+    return attempting(parts.base, ranks, from_zero=from_zero)
+
+
+def prepare(parts: Parts, memory: Memory, attempt: Attempt, ranks: Ranks) -> None:
+    """Keep what a step will change if it may have to be taken anew.
+
+    That is: in a search, which also finds out whether the base keeps weights in its state; and if it
+    does. A base that was never examined is examined now.
+    """
+    is_searching = parts.rule.is_searching(memory.rule)
+    is_known = memory.keeps_weights is not None and not is_searching
+    if is_known and not memory.keeps_weights:
+        return
+    attempt.keep(is_search=is_searching)
+    if not is_known and not memory.keeps_weights:
+        memory.keeps_weights = keeps_weights(attempt, parts.base, ranks)
+    if memory.keeps_weights:
+        attempt.shorten_by_rate()
 
 
 def evaluate_again(parts: Parts, batch: Batch) -> tuple[Tensor, bool]:

@@ -148,11 +148,12 @@ class Displacement:
                 origin = torch.zeros_like(before[:0].sum()) if is_free else before
                 moved.append(Moved(p, before, grad, decay, ranks.share(p), origin, p.grad))
         step = cls(tuple(moved), optimizer)
-        step._go_to_origin()
+        step.go_to_origin()
         return step
 
     @torch.no_grad()
-    def _go_to_origin(self) -> None:
+    def go_to_origin(self) -> None:
+        """Put the parameters where the optimizer is to begin."""
         for m in self.moved:
             if m.origin is not m.before:
                 m.after.zero_()
@@ -268,6 +269,16 @@ def squared_gradient(optimizer: optim.Optimizer, ranks: Ranks = ALONE) -> Tensor
         p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
     ]
     return _total(ranks.share(p) * part for p in with_grad for part in _squares(local(p.grad)))
+
+
+def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum and the sum of squares: they tell whether two tensors differ, and need no copy.
+
+    >>> sums_of(torch.tensor([1, 2]))
+    (tensor(3., dtype=torch.float64), tensor(5., dtype=torch.float64))
+    """
+    pieces = [piece for (piece,) in _pieces(local(tensor.detach()))]
+    return _total(p.sum() for p in pieces), _total(torch.dot(p, p) for p in pieces)
 
 
 def pack(*scalars: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """A step without a probe: the base's own at the present scale, stretched by a bound or noise."""
 
 from ..memory import Memory
-from .adapt import Parts
+from .adapt import Parts, begin_step, prepare
 from .arrival import Arrived
-from .attempt import attempting
 from .base import step_at
 from .objective import Objective
 from .ranks import Ranks
@@ -15,9 +14,9 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
         step_at(parts.base, memory.scale)
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
-    with attempting(parts.base, ranks, from_zero=True) as attempt:
-        moved = attempt.moved
-        f = objective.before(arrived.loss, moved)
+    with begin_step(parts, memory, ranks) as attempt:
+        f = objective.before(arrived.loss, attempt.moved)
+        prepare(parts, memory, attempt, ranks)
         attempt.take(memory.scale)
-        phi = objective.slope(moved)
-        _, memory.bound = parts.stretch.apply(moved, arrived.loss, f, phi, ranks, memory.bound)
+        phi = objective.slope(attempt.moved)
+        _, memory.bound = parts.stretch.apply(attempt, arrived.loss, f, phi, ranks, memory.bound)
