@@ -10,8 +10,8 @@ from torch import Tensor, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 
-# Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps look
-# like any other optimizer's, so behaviour cannot tell.
+# Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps
+# look like any other optimizer's, so behaviour cannot tell.
 OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator"}
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")

@@ -22,6 +22,7 @@ from .step.base import devices_of, params_of, rates_are_zero, setting_of, sign_o
 from .step.closures import Forward
 from .step.ranks import Group, find_ranks, whole
 from .step.replay import ModelHooks, Tape
+from .step.stateful import declared
 from .step.stretch import Stretch
 from .step.unprobed import step_unprobed
 from .step.unread import Unread
@@ -49,6 +50,9 @@ class ProbStep(Wrapper):
             masks and spectral norms replayed (the others are a closure and `forward_pass()`).
         process_group: The ranks that train one model together; None is torch's default group, if
             there is one; False says that this process trains alone though there are others.
+        stateful: What a forward pass changes beside buffers and the global random streams: a generator,
+            `probstep.stateful(model, "hidden")`, or a list of such. A module with the methods of
+            `probstep.Stateful` is found by itself.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -69,6 +73,7 @@ class ProbStep(Wrapper):
         probe: Schedule | None = None,
         model: nn.Module | None = None,
         process_group: Group = None,
+        stateful: object = (),
     ) -> None:
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
@@ -77,6 +82,7 @@ class ProbStep(Wrapper):
         self.probe = None if probe is None else checked(probe, "probe", "is_due")
         self.model = model
         self.process_group = process_group
+        self.stateful = stateful
         is_stretching = self.lower_bound is not None or self.noise != 0.0
         if self.rule.chooses_lengths and is_stretching:
             default = ", the default," if rule is None else ""
@@ -86,7 +92,7 @@ class ProbStep(Wrapper):
                 "them out."
             )
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
-        self._tape = Tape(model)
+        self._tape = Tape(model, declared(stateful))
         self._parts = Parts(optimizer, self.rule, stretch if is_stretching else None, self._tape)
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
@@ -359,6 +365,7 @@ class ProbStep(Wrapper):
             "probe": self.probe,
             "model": self.model,
             "process_group": self.process_group,
+            "stateful": self.stateful,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
