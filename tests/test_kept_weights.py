@@ -121,6 +121,15 @@ class Noisy(Averaging):
         super().move(p, grad + 1e-3 * torch.randn_like(grad), state, lr)
 
 
+class Waiting(OwnStep):
+    """Only looks at the first gradient, as ADOPT does."""
+
+    def move(self, p, grad, state, lr):
+        if "size" in state:
+            p.sub_(lr * grad / state["size"])
+        state["size"] = grad.norm()
+
+
 def schedule_free(params, lr=1e-3):
     optimizer = schedulefree.AdamWScheduleFree(params, lr=lr, foreach=False)
     optimizer.train()
@@ -292,6 +301,15 @@ def test_such_an_optimizer_learns_as_well_as_it_does_alone(kind):
         with torch.no_grad():
             ends.append(sum(loss_of(model, batch) for batch in data_for(kind, 10)).item())
     assert ends[1] < 1.5 * ends[0]
+
+
+def test_an_optimizer_that_does_not_move_at_first_is_searched_when_it_does():
+    model = plain_network()
+    opt = ProbStep(Waiting(model.parameters()))
+    (batch,) = batches(1)
+    losses = [step_with_closure(opt, model, batch).item() for _ in range(10)]
+    assert losses[0] == losses[1] > 1.1 * losses[-1]
+    assert opt.metrics()["probes/search"] == 1
 
 
 class EstimatesItsRate(OwnStep):

@@ -20,7 +20,7 @@ from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
 from .step.base import devices_of, params_of, rates_are_zero, setting_of, sign_of
 from .step.closures import Forward
-from .step.ranks import Group, find_ranks, whole
+from .step.ranks import Group, Parallel, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stateful import declared
 from .step.stretch import Stretch
@@ -96,6 +96,7 @@ class ProbStep(Wrapper):
         self._parts = Parts(optimizer, self.rule, stretch if is_stretching else None, self._tape)
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
+        self._parallel = Parallel()
         self._notices = Notices()
         self._bind()
         me = weakref.ref(self)
@@ -272,7 +273,10 @@ class ProbStep(Wrapper):
 
     def _take(self, arrived: Arrived, *, is_due: bool) -> None:
         memory = self._current
+        self._parallel.see((self.model, *self._tape.modules))
         ranks = find_ranks(self.process_group, self.model)
+        if ranks.size > 1:
+            self._parallel.refuse_join()
         batch = arrived.batch if is_due else None
         if batch is None:
             step_unprobed(self._parts, memory, arrived, ranks)

@@ -72,10 +72,14 @@ class Attempt:
         self._step(scale, BEFORE, AFTER)
 
     def settle(self, scale: float) -> None:
-        """End a search: let the base step once, at the scale that was found; at 0 not at all."""
+        """End a search: let the base step once, at the scale that was found.
+
+        At 0 it goes nowhere but learns from the gradient: some only look at their first one.
+        """
         self.undo()
-        if scale:
-            self._step(scale, BEFORE)
+        self._step(scale, BEFORE)
+        if not scale:
+            self.moved.resize(0.0, was=1.0)  # nothing times an infinite direction is not nothing
 
     def stretch(self, factor: Tensor) -> None:
         """Take `factor` times the step instead of the step."""

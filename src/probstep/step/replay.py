@@ -147,6 +147,8 @@ def _refuse_compiled(module: nn.Module) -> None:
 def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
     """Hide every `.grad` meanwhile, so that whatever runs can neither clear nor add to it.
 
+    A view of something larger is copied, too: DistributedDataParallel writes into its buckets.
+
     >>> w = torch.ones(1, requires_grad=True)
     >>> w.grad = torch.ones(1)
     >>> with gradients_set_aside([w]):
@@ -154,14 +156,20 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
     >>> w.grad
     tensor([1.])
     """
-    kept = [(p, p.grad) for p in params]
+    kept = [(p, p.grad, _content_of_view(p.grad)) for p in params]
     try:
-        for p, _ in kept:
+        for p, _, _ in kept:
             p.grad = None
         yield
     finally:
-        for p, grad in kept:
+        for p, grad, content in kept:
             p.grad = grad
+            if grad is not None and content is not None:
+                put_back(grad, content)
+
+
+def _content_of_view(grad: Tensor | None) -> Tensor | None:
+    return grad.detach().clone() if grad is not None and grad._is_view() else None
 
 
 @dataclass
