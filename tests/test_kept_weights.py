@@ -320,7 +320,8 @@ class EstimatesItsRate(OwnStep):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"d": 1e-6, "d0": 1e-6}, {"d": 1e-6, "growth_rate": float("inf")}]
+    "settings",
+    [{"d": 1e-6, "d0": 1e-6}, {"d": 1e-6, "growth_rate": float("inf")}, {"d": 1e-6, "step": 0}],
 )
 def test_an_optimizer_that_estimates_its_own_rate_is_refused_by_name(settings):
     base = EstimatesItsRate([nn.Parameter(torch.ones(1))], **settings)

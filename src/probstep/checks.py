@@ -12,7 +12,7 @@ from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 
 # Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps
 # look like any other optimizer's, so behaviour cannot tell.
-OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator"}
+OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator", "k", "step"}
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
@@ -27,6 +27,12 @@ def refuse_unusable(optimizer: object) -> None:
         raise TypeError(
             f"ProbStep takes a torch.optim.Optimizer, not {_describe(optimizer)}. If it is a wrapper, "
             "adapt the optimizer inside it."
+        )
+    if "_optimizer_state_dict_pre_hooks" not in vars(optimizer):
+        raise TypeError(
+            f"{type(optimizer).__name__} was made without torch.optim.Optimizer.__init__, so it has no "
+            "hooks and no checkpoint of its own. If it wraps an optimizer, adapt the one inside it; if "
+            "it is yours, call super().__init__(params, defaults)."
         )
     if isinstance(optimizer, optim.LBFGS):
         raise TypeError(
