@@ -11,12 +11,14 @@ import json
 import math
 import statistics
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
-from probstep.bench.plan import list_runs, parse_plan
-from probstep.bench.training import Epoch, train
+from probstep.bench.plans import list_runs, parse_plan
+from probstep.bench.runs.training import Epoch, train
 
 RECORDS = Path(__file__).parent / "records" / "ablations.jsonl"
 PLAN = """
@@ -32,27 +34,30 @@ problem = "fmnist_logreg"
 subset = 10000
 epochs = 10
 """
-# The settings that are changed.
-ABLATIONS: dict[str, dict] = {
-    "as it is": {},
-    "no bound at all": {"without": ["progress", "loss_share"]},
-    "no bound by the gain to come": {"without": ["progress"]},
-    "no bound by the loss": {"without": ["loss_share"]},
-    "no curvature: bounds alone": {"without": ["curvature"]},
-    "no step taken back": {"without": ["shortening"]},
-    "raised even by a step that went too far": {"without": ["restraint"]},
-    "no surprise": {"without": ["surprise"]},
-    "curvature averaged like the slope": {"without": ["shares"]},
-    "gradient size averaged like the slope": {"without": ["floors"]},
-    "probe at every step": {"doubt": 1e-6, "budget": [1e9, 1.0]},
-    "target = 1": {"target": 1.0},
-    "target = 5/3": {"target": 5 / 3},
-    "up = 1.1": {"up": 1.1},
-    "up = 1.5": {"up": 1.5},
-    "doubt = 0.03": {"doubt": 0.03},
-    "doubt = 0.25": {"doubt": 0.25},
-    "budget = (20, 0.02)": {"budget": [20.0, 0.02]},
-    "budget = (80, 0.08)": {"budget": [80.0, 0.08]},
+
+# Which settings of RobustRule are changed, and which constants of its parts.
+ABLATIONS: dict[str, tuple[dict, dict]] = {
+    "as it is": ({}, {}),
+    "no bound at all": ({"without": ["progress", "loss_share"]}, {}),
+    "no bound by the gain to come": ({"without": ["progress"]}, {}),
+    "no bound by the loss": ({"without": ["loss_share"]}, {}),
+    "no curvature: bounds alone": ({"without": ["curvature"]}, {}),
+    "no step taken back": ({"without": ["shortening"]}, {}),
+    "raised even by a step that went too far": ({"without": ["restraint"]}, {}),
+    "no surprise": ({"without": ["surprise"]}, {}),
+    "curvature averaged like the slope": ({"without": ["shares"]}, {}),
+    "gradient size averaged like the slope": ({"without": ["floors"]}, {}),
+    "shorter averages of the loss": ({}, {"bound.SLOW": 6.0, "bound.FAST": 24.0}),
+    "longer averages of the loss": ({}, {"bound.SLOW": 1.5, "bound.FAST": 6.0}),
+    "probe at every step": ({"doubt": 1e-6, "budget": [1e9, 1.0]}, {}),
+    "target = 1": ({"target": 1.0}, {}),
+    "target = 5/3": ({"target": 5 / 3}, {}),
+    "up = 1.1": ({"up": 1.1}, {}),
+    "up = 1.5": ({"up": 1.5}, {}),
+    "doubt = 0.03": ({"doubt": 0.03}, {}),
+    "doubt = 0.25": ({"doubt": 0.25}, {}),
+    "budget = (20, 0.02)": ({"budget": [20.0, 0.02]}, {}),
+    "budget = (80, 0.08)": ({"budget": [80.0, 0.08]}, {}),
 }
 
 
@@ -85,7 +90,11 @@ def main():
     for name in sys.argv[1:] or ABLATIONS:
         if name in done:
             continue
-        entry = {"name": name, **measure(ABLATIONS[name])}
+        settings, constants = ABLATIONS[name]
+        with ExitStack() as stack:
+            for place, value in constants.items():
+                stack.enter_context(patch(f"probstep.rules.robust.{place}", value))
+            entry = {"name": name, **measure(settings)}
         with RECORDS.open("a") as file:
             file.write(json.dumps(entry) + "\n")
         print(name, f"{entry['extra']:.3f}", flush=True)

@@ -60,9 +60,8 @@ class Parallel:
 
     def see(self, modules: Iterable[nn.Module | None]) -> None:
         """Take note of those among the modules."""
-        if dist.is_available() and dist.is_initialized():
-            kind = nn.parallel.DistributedDataParallel
-            self._models.update(module for module in modules if isinstance(module, kind))
+        kind = nn.parallel.DistributedDataParallel
+        self._models.update(module for module in modules if isinstance(module, kind))
 
     def refuse_join(self) -> None:
         """Raise inside `join()`: there some ranks stop early, and a sum over ranks waits for all."""
