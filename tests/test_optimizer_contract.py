@@ -320,6 +320,22 @@ def test_hooks_fire_exactly_once_wherever_they_are_registered(rule):
     ]  # fmt: skip
 
 
+def test_a_hook_of_the_base_that_clips_gradients_is_searched_with():
+    rates = []
+    for limit in (None, 0.5):
+        a = nn.Parameter(torch.tensor([3.0, 4.0], dtype=torch.float64))
+        base = torch.optim.SGD([a], lr=1e-3)
+        opt = ProbStep(base, RobustRule())
+        factor = 1.0
+        if limit is not None:
+            base.register_step_pre_hook(lambda *_, a=a, by=limit: [a.grad.mul_(by)].clear())
+            factor = limit
+        opt.step(lambda a=a: (a**2).sum(), **({} if limit is None else {"grad_scale": limit}))
+        rates.append(opt.effective_lr[0] * factor)
+        assert a.grad.tolist() == [6.0 * factor, 8.0 * factor]
+    assert rates[0] == pytest.approx(rates[1], rel=1e-6)
+
+
 @for_every_rule
 def test_a_pre_hook_may_replace_the_arguments(rule):
     a = nn.Parameter(torch.ones(1))

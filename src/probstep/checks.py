@@ -11,6 +11,9 @@ from torch import Tensor, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 
+# Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps
+# look like any other optimizer's, so behaviour cannot tell.
+OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator", "k", "step"}
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
@@ -26,10 +29,22 @@ def refuse_unusable(optimizer: object) -> None:
             f"ProbStep takes a torch.optim.Optimizer, not {_describe(optimizer)}. If it is a wrapper, "
             "adapt the optimizer inside it."
         )
+    if "_optimizer_state_dict_pre_hooks" not in vars(optimizer):
+        raise TypeError(
+            f"{type(optimizer).__name__} was made without torch.optim.Optimizer.__init__, so it has no "
+            "hooks and no checkpoint of its own. If it wraps an optimizer, adapt the one inside it; if "
+            "it is yours, call super().__init__(params, defaults)."
+        )
     if isinstance(optimizer, optim.LBFGS):
         raise TypeError(
             "LBFGS searches along its own line and evaluates the closure many times a step, so there is "
             "no single step to scale. Use its line_search_fn, or a first-order optimizer."
+        )
+    if any("d" in group and group.keys() & OWN_RATE for group in optimizer.param_groups):
+        raise TypeError(
+            f"{type(optimizer).__name__} estimates its own learning rate (`d` in its groups), so two "
+            "would adapt one rate and each would undo what the other does. Use it as it is, or wrap an "
+            "optimizer whose rate is only its `lr`, such as torch.optim.AdamW."
         )
     if isinstance(optimizer, optim.Rprop | optim.ASGD):
         reason = (

@@ -16,6 +16,8 @@ from .rules import Rule
 
 WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", "skipped")
 
+UNKNOWN = -1  # stands in a checkpoint for what has not been examined yet
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -64,6 +66,7 @@ class Memory:
         pending: The loss of the last step, which the rule has not been told yet.
         first_rates: The groups' rates before anybody changed them, as far as is known.
         is_frozen: The scale stays as it is.
+        keeps_weights: Whether the base's state depends on the rate of its steps; None until examined.
     """
 
     rule: Any
@@ -76,6 +79,7 @@ class Memory:
     pending: float | None = None
     first_rates: list[float] = field(default_factory=list)
     is_frozen: bool = False
+    keeps_weights: bool | None = None
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -126,6 +130,7 @@ class Memory:
             },
             "first_rates": list(self.first_rates),
             "is_frozen": int(self.is_frozen),
+            "keeps_weights": UNKNOWN if self.keeps_weights is None else int(self.keeps_weights),
         }
 
     def record(self, probe: Probe, rejected: int) -> None:
@@ -186,6 +191,10 @@ def _claim(value: Any) -> bool:
     return bool(value)
 
 
+def _examined(value: Any) -> bool | None:
+    return None if value == UNKNOWN else _claim(value)
+
+
 def _like(bound: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a function that reads what this kind of bound remembers."""
 
@@ -214,5 +223,6 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "pending": _pending,
     "first_rates": _rates,
     "is_frozen": _claim,
+    "keeps_weights": _examined,
 }
-NOT_IN_0_1_0 = {"first_rates", "is_frozen", "pending"}
+NOT_IN_0_1_0 = {"first_rates", "is_frozen", "keeps_weights", "pending"}

@@ -39,8 +39,9 @@ from .step.base import (
     sign_of,
 )
 from .step.closures import Forward
-from .step.ranks import Group, find_ranks, whole
+from .step.ranks import Group, Parallel, find_ranks, whole
 from .step.replay import ModelHooks, Tape
+from .step.stateful import declared
 from .step.stretch import Stretch
 from .step.unprobed import TAKEN, step_unprobed
 from .step.unread import Unread
@@ -70,6 +71,9 @@ class ProbStep(Wrapper):
             there is one; False says that this process trains alone though there are others.
         max_lr: No step uses a rate above it, in any group: the scale stays so low that the largest
             `lr * scale` is at most this. The first search may look beyond it. None is no limit.
+        stateful: What a forward pass changes beside buffers and the global random streams: a generator,
+            `probstep.stateful(model, "hidden")`, or a list of such. A module with the methods of
+            `probstep.Stateful` is found by itself.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -91,6 +95,7 @@ class ProbStep(Wrapper):
         model: nn.Module | None = None,
         process_group: Group = None,
         max_lr: float | None = None,
+        stateful: object = (),
     ) -> None:
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
@@ -100,6 +105,7 @@ class ProbStep(Wrapper):
         self.model = model
         self.process_group = process_group
         self.max_lr = checked_max_lr(max_lr)
+        self.stateful = stateful
         is_stretching = self.lower_bound is not None or self.noise != 0.0
         if self.rule.chooses_lengths and is_stretching:
             default = ", the default," if rule is None else ""
@@ -109,12 +115,13 @@ class ProbStep(Wrapper):
                 "them out."
             )
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
-        self._tape = Tape(model)
+        self._tape = Tape(model, declared(stateful))
         self._parts = Parts(
             optimizer, self.rule, stretch if is_stretching else None, self._tape, self.max_lr
         )
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
+        self._parallel = Parallel()
         self._notices = Notices()
         self._is_stepping = False
         self._bind()
@@ -338,6 +345,9 @@ class ProbStep(Wrapper):
         if self.max_lr is not None:
             memory.scale = self.scale  # a schedule may have risen towards it
         ranks = find_ranks(self.process_group, self.model)
+        if ranks.size > 1:
+            self._parallel.see((self.model, *self._tape.modules))
+            self._parallel.refuse_join()
         batch = arrived.batch if is_due else None
         if batch is None:
             taken = step_unprobed(self._parts, memory, arrived, ranks)
@@ -469,6 +479,7 @@ class ProbStep(Wrapper):
             "model": self.model,
             "process_group": self.process_group,
             "max_lr": self.max_lr,
+            "stateful": self.stateful,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

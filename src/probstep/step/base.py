@@ -57,14 +57,16 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
 
     >>> setting_of([{"lr": 0.5, "momentum": 0.9}], first_rates=[1.0])
     Setting(multiplier=0.5, beta=0.9)
+    >>> setting_of([{"lr": 0.5, "beta": 0.965}], first_rates=[0.5])
+    Setting(multiplier=1.0, beta=0.965)
     """
     leading = _leading(groups)
     group = groups[leading]
     reference = _reference(group, first_rates[leading])
-    betas = group.get("betas")
-    beta = group.get("momentum", 0.0) if betas is None else betas[0]
     multiplier = float(group["lr"]) / reference if reference else 1.0
-    return Setting(multiplier or 1.0, float(beta))  # 0 only of a tensor on a device: an empty step
+    return Setting(
+        multiplier or 1.0, _momentum(group)
+    )  # 0 only of a tensor on a device: an empty step
 
 
 def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> bool:
@@ -170,6 +172,14 @@ def _leading(groups: Groups) -> int:
         if float(group["lr"]):
             return k
     return 0
+
+
+def _momentum(group: dict[str, Any]) -> float:
+    """Return the momentum, whatever its name; 0 if none of the usual names holds one."""
+    betas = group.get("betas")
+    beta: Any = group.get("momentum", group.get("beta")) if betas is None else betas[0]
+    is_number = isinstance(beta, float | int | Tensor)
+    return float(beta) if is_number and 0 <= beta < 1 else 0.0
 
 
 def _reference(group: dict[str, Any], first: float) -> float:

@@ -78,12 +78,17 @@ def first_pass(
         check(loss)
         if loss is None:
             return None, None
-        pairs = zip(params, before, strict=True)
-        is_new = any(p.grad is not None and p.grad is not grad for p, (grad, _) in pairs)
+        pairs = [(p.grad, grad) for p, (grad, _) in zip(params, before, strict=True)]
+        is_first = any(now is not None and was is None for now, was in pairs)
+        is_new = any(now is not None and now is not was for now, was in pairs)
+        is_watched = evidence.is_needed
         if any(grad is not None for grad, _ in before):
             is_changed = any(grad is not None and grad._version != v for grad, v in before)
-            evidence.is_needed = is_changed and not is_new
-        if is_new or has_run:
+            # A view of something larger (DistributedDataParallel's buckets) may be replaced by another
+            # without any backward, and come back as the same one after it.
+            is_view = any(grad is not None and grad._is_view() for grad, _ in before)
+            evidence.is_needed = is_view or (is_changed and not is_new)
+        if is_first or has_run or (is_new and not is_watched):
             evidence.pure = 0
             _see_pile(evidence, params, before, has_run, is_untouched=is_untouched)
             return loss, functools.partial(_with_grad, closure)
