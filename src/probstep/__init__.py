@@ -20,6 +20,7 @@ from .rules import RobustRule as RobustRule
 from .schedule import DoublingEpochs as DoublingEpochs
 from .schedule import Every as Every
 from .schedule import EveryStep as EveryStep
+from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .theory import inference as inference
 
 __version__ = "0.1.0"

@@ -12,10 +12,25 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .estimators import LowerBound
-from .plain import as_plain
-from .rules import Rule
+from .plain import as_plain, restored
+from .rules import Observation, Rule
 
-WORDS = ("up", "down", "keep", "search", "reject", "uninformative", "unpaired", "skipped")
+FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
+SAME_NORM = 2e-5  # relative: how exactly torch's clipping reaches its norm
+OTHER_LOSS = 1e-3  # relative: a loss of another batch, or of another place
+STEEPER = 1.02  # times the promised decrease
+
+WORDS = (
+    "up",
+    "down",
+    "keep",
+    "search",
+    "reject",
+    "uninformative",
+    "unpaired",
+    "contradicted",
+    "skipped",
+)
 
 
 @dataclass(frozen=True)
@@ -30,8 +45,8 @@ class Probe:
         scale: The scale after the decision.
         decision: "up", "down" or "keep"; "search" (RobustRule's first batch); "uninformative" (the
             predicted decrease lies under the rounding of the loss), "unpaired" (the probe saw other
-            random numbers than the first pass) or "skipped" (the gradients were not finite, so no step
-            was taken).
+            random numbers than the first pass), "contradicted" (it saw another function than the first
+            pass) or "skipped" (the gradients were not finite, so no step was taken).
     """
 
     loss: float
@@ -45,6 +60,72 @@ class Probe:
     def skipped(cls, loss: float, scale: float) -> "Probe":
         """Return what is known of a step that was not taken."""
         return cls(loss, math.nan, math.nan, math.nan, scale, "skipped")
+
+
+@dataclass
+class Proof:
+    """What is known of the function that probes see.
+
+    Args:
+        is_same: Evaluated again where the step began, the loss was the same number.
+        is_steep: Its slope was compared with the gradients.
+        slope_factor: Of the gradients over that slope: 1 if they agree, NaN if it cannot be told.
+        doubts: How many later probes saw more than their step explains.
+        is_contradicted: The last that was looked into saw another function.
+    """
+
+    is_same: bool = False
+    is_steep: bool = False
+    slope_factor: float = math.nan
+    doubts: int = 0
+    is_contradicted: bool = False
+
+
+@dataclass
+class Health:
+    """What tells a rate that is dead or absurd.
+
+    Args:
+        blind: Probes in a row that could see nothing.
+        taken_back: Probed steps in a row that were taken back.
+        found: The scale after the last search; 0 without one.
+        highest: The highest scale so far.
+        gradient: The norm of the last probed gradient; 0 if the rule measures none.
+        loss: The loss there.
+        repeats: How often in a row that norm was the same though the loss was not.
+    """
+
+    blind: int = 0
+    taken_back: int = 0
+    found: float = 0.0
+    highest: float = 0.0
+    gradient: float = 0.0
+    loss: float = 0.0
+    repeats: int = 0
+
+    def learn(self, probe: Probe, rejected: int, seen: Observation | None) -> None:
+        """Take note of a probed step."""
+        if seen is None or probe.decision in ("unpaired", "contradicted"):
+            return
+        is_faint = seen.step.setting.multiplier < FAINT  # the end of a schedule is no illness
+        is_blind = probe.decision == "uninformative" and not is_faint
+        self.blind = self.blind + 1 if is_blind else 0
+        self.taken_back = self.taken_back + 1 if rejected else 0
+        if probe.decision == "search":
+            self.found = self.highest = probe.scale
+        self.highest = max(self.highest, probe.scale)
+        self._see_gradient(seen)
+
+    def _see_gradient(self, seen: Observation) -> None:
+        step = seen.step
+        if step.norms is None:
+            return
+        is_same = abs(step.norms.gradient - self.gradient) <= SAME_NORM * self.gradient
+        has_moved = abs(step.loss - self.loss) > OTHER_LOSS * abs(self.loss)
+        # A loss that falls by more than its slope promises is what clipped gradients look like.
+        is_steeper = step.loss - seen.loss_after > STEEPER * step.slope > 0
+        self.repeats = self.repeats + 1 if is_same and has_moved and is_steeper else 0
+        self.gradient, self.loss = step.norms.gradient, step.loss
 
 
 NO_PROBE = Probe(math.nan, math.nan, math.nan, math.nan, 1.0, "")
@@ -63,6 +144,8 @@ class Memory:
         decisions: How often each word was decided.
         last: The last probe; None before the first.
         pending: The loss of the last step, which the rule has not been told yet.
+        proof: What is known of the function that probes see.
+        health: What tells a rate that is dead or absurd.
     """
 
     rule: Any
@@ -73,6 +156,8 @@ class Memory:
     decisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WORDS, 0))
     last: Probe | None = None
     pending: float | None = None
+    proof: Proof = field(default_factory=Proof)
+    health: Health = field(default_factory=Health)
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -96,6 +181,11 @@ class Memory:
             memory.bound = dict(plain["bound"])
         with contextlib.suppress(KeyError, ValueError):  # it was saved with another rule
             memory.rule = rule.restore(plain["rule"])
+        with contextlib.suppress(KeyError, ValueError):  # it was saved by 0.1.0
+            memory.proof, memory.health = (
+                restored(Proof, plain["proof"]),
+                restored(Health, plain["health"]),
+            )
         return memory
 
     def plain(self) -> dict[str, Any]:
@@ -112,10 +202,13 @@ class Memory:
                 "has": int(self.pending is not None),
                 "loss": math.nan if self.pending is None else self.pending,
             },
+            "proof": as_plain(self.proof),
+            "health": as_plain(self.health),
         }
 
-    def record(self, probe: Probe, rejected: int) -> None:
+    def record(self, probe: Probe, rejected: int, seen: Observation | None = None) -> None:
         """Take over what was decided."""
         self.scale, self.last = probe.scale, probe
         self.decisions[probe.decision] += 1
         self.decisions["reject"] += rejected
+        self.health.learn(probe, rejected, seen)

@@ -49,6 +49,8 @@ class ProbStep(Wrapper):
             masks and spectral norms replayed (the others are a closure and `forward_pass()`).
         process_group: The ranks that train one model together; None is torch's default group, if
             there is one; False says that this process trains alone though there are others.
+        check: Prove on the first probed step, and on every search, that the loss which is evaluated
+            again is the loss whose gradients were taken (docs/checks.md). False leaves that out.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -69,6 +71,7 @@ class ProbStep(Wrapper):
         probe: Schedule | None = None,
         model: nn.Module | None = None,
         process_group: Group = None,
+        check: bool = True,
     ) -> None:
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
@@ -77,6 +80,7 @@ class ProbStep(Wrapper):
         self.probe = None if probe is None else checked(probe, "probe", "is_due")
         self.model = model
         self.process_group = process_group
+        self.check = check
         is_stretching = self.lower_bound is not None or self.noise != 0.0
         if self.rule.chooses_lengths and is_stretching:
             default = ", the default," if rule is None else ""
@@ -87,7 +91,9 @@ class ProbStep(Wrapper):
             )
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
         self._tape = Tape(model)
-        self._parts = Parts(optimizer, self.rule, stretch if is_stretching else None, self._tape)
+        self._parts = Parts(
+            optimizer, self.rule, stretch if is_stretching else None, self._tape, check
+        )
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
         self._notices = Notices()
@@ -243,6 +249,8 @@ class ProbStep(Wrapper):
         numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(self.effective_lr) if k}
         numbers |= {"steps": memory.steps, "probe_forwards": memory.forwards}
         numbers |= {f"probes/{word}": count for word, count in memory.decisions.items()}
+        numbers |= {"slope_factor": memory.proof.slope_factor}
+        numbers |= {"blind_probes": memory.health.blind, "taken_back": memory.health.taken_back}
         numbers |= self.rule.metrics(memory.rule)
         last = asdict(memory.last or NO_PROBE)
         return numbers | {k: v for k, v in last.items() if k not in ("scale", "decision")}
@@ -259,7 +267,7 @@ class ProbStep(Wrapper):
         if arrived.loss is None and arrived.again is not None and is_needed:
             # Whether the pass is paired shows after the step.
             loss, _ = self._tape.again(arrived.again, params_of(self.base))
-            arrived = arrived._replace(loss=loss)
+            arrived = arrived._replace(loss=loss, is_told=False)
         if arrived.loss is not None:
             self._arrival.check(arrived.loss)
         return arrived
@@ -273,8 +281,10 @@ class ProbStep(Wrapper):
             self._say_if_no_loss(arrived, is_due=is_due)
         else:
             outcome = adapt(self._parts, memory, batch, ranks)
-            memory.record(outcome.probe, outcome.rejected)
+            memory.record(outcome.probe, outcome.rejected, outcome.seen)
             self._notices.of_probe(outcome.probe, memory)
+            self._notices.of_slope(memory)
+        self._notices.of_scale(memory)
         memory.forwards += self._tape.replays
         if arrived.loss is not None or not rates_are_zero(self.param_groups):
             memory.steps += 1  # not in the dry run of a checkpoint
@@ -359,6 +369,7 @@ class ProbStep(Wrapper):
             "probe": self.probe,
             "model": self.model,
             "process_group": self.process_group,
+            "check": self.check,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -6,6 +6,8 @@ proves bad is shortened.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -34,6 +36,27 @@ class Before(NamedTuple):
     setting: Setting
 
 
+class Look(NamedTuple):
+    """What a length showed that was tried for its own sake.
+
+    Args:
+        drop: By how much the objective fell.
+        slope: What the gradients promise, of the step as the parameters can hold it.
+        is_unchanged: The loss is the same number as before.
+        is_usable: Every number is finite, and the random numbers agreed.
+    """
+
+    drop: float
+    slope: float
+    is_unchanged: bool
+    is_usable: bool
+
+    @property
+    def share(self) -> float:
+        """The part of the promise that was kept; NaN without a promise."""
+        return self.drop / self.slope if self.slope else math.nan
+
+
 class Trial:
     """A step between the base's move and the end of its probes.
 
@@ -57,7 +80,7 @@ class Trial:
         with_norms: bool,
     ) -> None:
         self._moved, self._objective, self._before = moved, objective, before
-        self._ranks = objective.ranks
+        self.ranks = objective.ranks
         self._step_factor = step_factor
         self._shares = [phi]
         if with_norms:
@@ -90,9 +113,34 @@ class Trial:
         step, (loss_after, unpaired) = self._read(after, torch.tensor(float(not is_paired)))
         return Observation(step.times(self.length), loss_after, tries), not unpaired
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let any length be tried meanwhile, also backwards; then take the step up again as it was."""
+        moved, length = self._moved, self.length
+        with moved.kept():
+            self._moved = moved.from_before(length)
+            try:
+                yield
+            finally:
+                self._moved, self.length = moved, length
+
+    def look(
+        self, length: float, evaluate: Callable[[], tuple[Tensor, bool]], loss: Tensor
+    ) -> Look:
+        """Return what a length shows; only inside `aside`."""
+        self.resize(length)
+        value, is_paired = evaluate()
+        after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
+        unpaired, changed = torch.tensor(float(not is_paired)), (value != loss).any()
+        shares = self.ranks.total(pack(after, slope, unpaired, changed))
+        loss_after, promised, strayed, changes = shares.tolist()
+        is_finite = math.isfinite(loss_after) and math.isfinite(promised)
+        drop = self._before.loss - loss_after
+        return Look(drop, promised, not changes, is_finite and not strayed)
+
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
-        totals = self._ranks.total(pack(*self._shares, *shares))
+        totals = self.ranks.total(pack(*self._shares, *shares))
         if self._step_factor is None:
             numbers, factor = totals.tolist(), 1.0
         else:  # the same on every rank, hence no share
@@ -116,10 +164,10 @@ class Trial:
             return None
         gradient, length, grad_scales = sizes
         return Norms(
-            gradient=math.sqrt(gradient) * self._ranks.size / grad_scales,
+            gradient=math.sqrt(gradient) * self.ranks.size / grad_scales,
             length=math.sqrt(length),
         )
 
     def _slope(self) -> float:
         """Return the slope of the step as it is now, in numbers that the parameters can hold."""
-        return self._ranks.total(self._objective.slope(self._moved)).item()
+        return self.ranks.total(self._objective.slope(self._moved)).item()
