@@ -35,7 +35,7 @@ FAR = 1e6  # times the loss: where the promised change is so large, a constant h
 STRAIGHT = 0.1  # the two directions must agree so well, else a bend or a kink is seen
 CLEAR = 0.1  # a slope this close to the promised one is the promised one
 CLEAR_SHORT = 1 / 3  # the same for numbers of 16 bits
-USUAL = (0.1, 1.2)  # between them lies the decrease of a first step, over the promised one
+USUAL = (0.45, 1.1)  # between them lies the decrease of a first step, over the promised one
 UNUSUAL = 4.0  # a change of the loss by so many times the promised one is looked into
 
 
@@ -170,7 +170,10 @@ CONSTANT = (
 )
 
 # Each cause with its cure. Which come first depends on what was seen.
-NEW_BATCH = "it draws a new batch each time (next(batches) inside the closure): draw the batch before step()"
+NEW_BATCH = (
+    "it draws a new batch each time (next(batches) inside the closure): draw the batch first, then "
+    "call step()"
+)
 LATE_LAMBDA = (
     "a lambda in a loop binds late, and sees the last batch: bind what it needs, "
     "lambda x=x, y=y: loss_fn(model(x), y)"
@@ -278,11 +281,14 @@ def looks_right(seen: Sequence[Observation], rounding: float) -> bool:
 
 
 def _looks_wrong(seen: Observation) -> bool:
-    """Say whether a loss fell by more than it can where it is convex, or by next to nothing."""
+    """Say whether a loss fell by more than it can where it is convex, or by far less than promised.
+
+    A step that a bound or noise has stretched is meant to leave the straight part of the loss.
+    """
     promised = seen.step.slope * seen.step.step_factor
     share = (seen.step.loss - seen.loss_after) / promised if promised else math.nan
     low, high = USUAL
-    return math.isfinite(share) and not low < share < high
+    return share > high or (share < low and seen.step.step_factor == 1.0)
 
 
 def slope_factor(
