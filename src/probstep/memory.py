@@ -16,6 +16,7 @@ from .plain import as_plain, restored
 from .rules import Observation, Rule
 
 FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
+UNSEEN = 1e-5  # of the loss: a promised change that a probe in single precision cannot judge
 SAME_NORM = 2e-5  # relative: how exactly torch's clipping reaches its norm
 OTHER_LOSS = 1e-3  # relative: a loss of another batch, or of another place
 STEEPER = 1.02  # times the promised decrease
@@ -69,14 +70,14 @@ class Proof:
     Args:
         is_same: Evaluated again where the step began, the loss was the same number.
         is_steep: Its slope was compared with the gradients.
-        slope_factor: Of the gradients over that slope: 1 if they agree, NaN if it cannot be told.
+        slope_factor: Of the gradients over that slope: 1 if they agree, 0 if it cannot be told.
         doubts: How many later probes saw more than their step explains.
         is_contradicted: The last that was looked into saw another function.
     """
 
     is_same: bool = False
     is_steep: bool = False
-    slope_factor: float = math.nan
+    slope_factor: float = 0.0
     doubts: int = 0
     is_contradicted: bool = False
 
@@ -107,8 +108,10 @@ class Health:
         """Take note of a probed step."""
         if seen is None or probe.decision in ("unpaired", "contradicted"):
             return
-        is_faint = seen.step.setting.multiplier < FAINT  # the end of a schedule is no illness
-        is_blind = probe.decision == "uninformative" and not is_faint
+        step = seen.step
+        is_faint = step.setting.multiplier < FAINT  # the end of a schedule is no illness
+        is_tiny = not abs(step.slope) > max(step.resolution, UNSEEN * abs(step.loss))
+        is_blind = probe.decision == "uninformative" and is_tiny and not is_faint
         self.blind = self.blind + 1 if is_blind else 0
         self.taken_back = self.taken_back + 1 if rejected else 0
         if probe.decision == "search":

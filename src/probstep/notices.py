@@ -86,7 +86,7 @@ class Notices:
     def of_slope(self, memory: Memory) -> None:
         """Say that the gradients are not those of the loss, by a factor."""
         factor = memory.proof.slope_factor
-        if math.isfinite(factor) and factor != 1.0:
+        if factor not in (0.0, 1.0):
             self._once("slope", wrong_slope(factor))
 
     def of_scale(self, memory: Memory) -> None:
@@ -131,11 +131,15 @@ def wrong_slope(factor: float) -> str:
     (True, True)
     """
     return (
-        f"The gradients are about {factor:.4g} times those of the loss that is evaluated again. "
+        f"The gradients are about {_short(factor)} times those of the loss that is evaluated again. "
         f"{_suggestion(factor)} If it is meant so (a stop-gradient, a straight-through estimator, "
         "gradient reversal, private training), the rate that is found is only a guess: compare it with "
         "a fixed one, and silence this with ProbStep(..., check=False)."
     )
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def _suggestion(factor: float) -> str:

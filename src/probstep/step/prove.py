@@ -51,7 +51,7 @@ class Finding(NamedTuple):
     """What a look at the slope has found.
 
     Args:
-        factor: Of the gradients over the loss's own slope; 1 if they agree, NaN if it cannot be told.
+        factor: Of the gradients over the loss's own slope; 1 if they agree, 0 if it cannot be told.
         is_constant: The loss did not change at all, however long the step.
     """
 
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
     is_constant: bool = False
 
 
-UNTOLD = Finding(math.nan)
+UNTOLD = Finding(0.0)
 AGREED = Finding(1.0)
 
 
@@ -325,7 +325,7 @@ def slope_factor(
             if change >= MEASURED * rounding * size:
                 return _judged(forth.share, back.share, noise / change, rounding)
             length *= GROWTH
-    return Finding(math.inf, is_constant=True) if is_constant else UNTOLD
+    return Finding(0.0, is_constant=True) if is_constant else UNTOLD
 
 
 def _judged(forth: float, back: float, error: float, rounding: float) -> Finding:
