@@ -37,7 +37,8 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_an_unprobed_step_reads_nothing_from_the_device(setting, monkeypatch):
+def test_an_unprobed_step_reads_nothing_from_a_device_other_than_the_cpu(setting, monkeypatch):
+    monkeypatch.setattr("probstep.step.unprobed.is_on_host", lambda _: False)
     model = plain_network()
     base = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     opt = ProbStep(base, PaperRule(), probe=probstep.Every(100), **SETTINGS[setting])

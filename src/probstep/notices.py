@@ -36,11 +36,7 @@ class Notices:
     def of_probe(self, probe: Probe, memory: Memory) -> None:
         """Say what a probed step calls for."""
         if probe.decision == "skipped":
-            self._once(
-                "skipped",
-                "The gradients were not finite: the step was skipped. If this goes on, the loss or the "
-                "data hold values that are not finite.",
-            )
+            self.of_skipped_step()
         elif probe.decision == "unpaired":
             self._once(
                 "unpaired",
@@ -108,6 +104,23 @@ class Notices:
                 "a plateau). See whether the model still learns; a new ProbStep around the same "
                 "optimizer searches again.",
             )
+
+    def of_skipped_step(self) -> None:
+        """Say that a step was skipped."""
+        self._once(
+            "skipped",
+            "The gradients were not finite: the step was skipped. If this goes on, the loss or the "
+            "data hold values that are not finite.",
+        )
+
+    def of_touched_parameters(self, base: str) -> None:
+        """Say that a step was taken on a batch that was not finite."""
+        self._once(
+            "touched",
+            f"The loss of a step without a probe was not finite, and {base} has taken that step: its "
+            "moments and the parameters may hold values that are not finite now. Go back to a "
+            "checkpoint. With fused=True such a step is skipped on the device.",
+        )
 
     def of_missing_loss(self, base: str) -> None:
         """Say that a step could not be probed because nobody gave its loss."""

@@ -1,6 +1,7 @@
 """ProbStep: what a user calls and reads. What a step does is in `step/`, Algorithm 1 in its adapt.py."""
 
 import copy
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from .step.closures import Forward
 from .step.ranks import Group, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stretch import Stretch
-from .step.unprobed import step_unprobed
+from .step.unprobed import TAKEN, step_unprobed
 from .step.unread import Unread
 from .wrapper import Wrapper, firing_own_hooks
 
@@ -277,9 +278,13 @@ class ProbStep(Wrapper):
         ranks = find_ranks(self.process_group, self.model)
         batch = arrived.batch if is_due else None
         if batch is None:
-            step_unprobed(self._parts, memory, arrived, ranks)
-            self._say_if_no_loss(arrived, is_due=is_due)
+            taken = step_unprobed(self._parts, memory, arrived, ranks)
+            if not taken.is_taken:
+                self._skipped(memory)
+            if is_due or (arrived.loss is None and self._parts.stretch is not None):
+                self._say_if_no_loss(arrived)
         else:
+            taken = TAKEN
             outcome = adapt(self._parts, memory, batch, ranks)
             memory.record(outcome.probe, outcome.rejected, outcome.seen)
             self._notices.of_probe(outcome.probe, memory)
@@ -289,12 +294,21 @@ class ProbStep(Wrapper):
         if arrived.loss is not None or not rates_are_zero(self.param_groups):
             memory.steps += 1  # not in the dry run of a checkpoint
         if arrived.loss is not None and self.rule.chooses_lengths:
-            self._unread.keep(arrived.loss, sign_of(self.base), ranks)
+            self._unread.keep(
+                arrived.loss,
+                sign_of(self.base),
+                ranks,
+                taken.found,
+                is_guarded=taken.is_guarded,
+            )
 
-    def _say_if_no_loss(self, arrived: Arrived, *, is_due: bool) -> None:
-        is_wanted = is_due or (self._parts.stretch is not None and arrived.loss is None)
+    def _skipped(self, memory: Memory) -> None:
+        memory.decisions["skipped"] += 1
+        self._notices.of_skipped_step()
+
+    def _say_if_no_loss(self, arrived: Arrived) -> None:
         is_missing = arrived.again is None and not arrived.is_handed_over
-        if is_wanted and is_missing and not rates_are_zero(self.param_groups):
+        if is_missing and not rates_are_zero(self.param_groups):
             self._notices.of_missing_loss(type(self.base).__name__)
 
     def _tell_rule(self) -> None:
@@ -347,10 +361,14 @@ class ProbStep(Wrapper):
         return copy.deepcopy(self._memory)
 
     def _settle(self) -> None:
-        """Read the last loss into the memory."""
-        loss = self._unread.read()
-        if loss is not None:
-            self._memory.pending = loss
+        """Read what the last step left into the memory."""
+        left = self._unread.read()
+        if left is not None:
+            self._memory.pending = left.loss
+            if left.was_skipped:
+                self._skipped(self._memory)
+            elif not (left.was_guarded or math.isfinite(left.loss)):
+                self._notices.of_touched_parameters(type(self.base).__name__)
 
     def _publish(self) -> None:
         """Put a plain copy of the memory into every group, where a checkpoint finds it."""

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from probstep.bench import commands
-from probstep.bench.backends import Workers
-from probstep.bench.imports import Source, add_source, read_source
-from probstep.bench.plan import list_plans, list_runs, read_plan
-from probstep.bench.runner import Setup
+from probstep.bench.plans import Source, add_source, list_plans, list_runs, read_plan, read_source
+from probstep.bench.runs.backends import Workers
+from probstep.bench.runs.runner import Setup
+from probstep.bench.texts import printable
 
 app = typer.Typer(
     help="Measure learning-rate methods: plan runs, make them, look at them.",
@@ -117,7 +117,7 @@ def run(
         sources = _add_imports(imports)
         runs = list_runs(read_plan(plan))
         setup = Setup(
-            out=out or Path("runs", Path(plan).stem),
+            out=out or _default_out(plan),
             backend=backend or _default_backend(jobs, address),
             workers=Workers(jobs, address),
             data_dir=data_dir,
@@ -146,7 +146,7 @@ def show(
 ) -> None:
     """Show how far the runs in an output directory are, also while they are being made.
 
-    The scores are those of the last epoch, the median over the seeds.
+    The scores are those of the last epoch, the mean over the seeds.
     """
     with _plain_errors():
         raise typer.Exit(commands.show_records(out, _wide_console(), as_json=as_json))
@@ -169,11 +169,48 @@ def report(
         raise typer.Exit(commands.report_records(out, to, Console(soft_wrap=True)))
 
 
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    to: Annotated[Path, typer.Option(help="The file that is written.", dir_okay=False)],
+) -> None:
+    """Write a line per finished run, with its curves: small enough to keep in a repository."""
+    with _plain_errors():
+        raise typer.Exit(commands.collect_records(out, to, Console(soft_wrap=True)))
+
+
+@app.command()
+def page(
+    name: Annotated[str, typer.Argument(help="The page, such as `robust`.")],
+    records: Annotated[Path, typer.Option(help="Where the records are.", file_okay=False)] = Path(
+        "benchmarks", "records"
+    ),
+    docs: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path(
+        "docs"
+    ),
+) -> None:
+    """Make a page of the documentation, and its figures, from the records in the repository."""
+    with _plain_errors():
+        raise typer.Exit(commands.publish_page(name, records, docs, Console(soft_wrap=True)))
+
+
 def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:
     sources = tuple(read_source(path) for path in paths or ())
     for source in sources:
         add_source(source)
     return sources
+
+
+def _default_out(plan: str) -> Path:
+    """A directory in `runs/` with the plan's name, which must not lead out of it.
+
+    >>> _default_out("plans/mine.toml").as_posix()
+    'runs/mine'
+    """
+    name = Path(plan).stem
+    if name in ("", ".", ".."):
+        raise ValueError(f"{plan} does not name an output directory. Name one with --out.")
+    return Path("runs", name)
 
 
 def _default_backend(jobs: int, address: str | None) -> str:
@@ -194,7 +231,7 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", escape(_tell(error)))
+        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", _tell(error))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         text = "Interrupted. What was recorded is kept; the same command continues."
@@ -203,10 +240,11 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _tell(error: Exception) -> str:
-    """What the error says, and of which file."""
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    """What the error says, line by line, and of which file."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return "\n".join(escape(printable(line)) for line in text.splitlines())
 
 
 @contextmanager

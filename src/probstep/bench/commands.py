@@ -10,8 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from probstep.bench import store
-from probstep.bench.estimate import (
+from probstep.bench.methods import METHODS
+from probstep.bench.names import check_name
+from probstep.bench.overview import draw_table, summarise
+from probstep.bench.plans import list_plans
+from probstep.bench.problems import PROBLEMS
+from probstep.bench.progress import Tally, displaying, print_json
+from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
+from probstep.bench.report.numbers.histories import make_history, read_histories
+from probstep.bench.report.numbers.summaries import write_summaries
+from probstep.bench.runs.estimate import (
     Cost,
     Costs,
     estimate,
@@ -21,13 +29,8 @@ from probstep.bench.estimate import (
     same_problem,
     total_time,
 )
-from probstep.bench.methods import METHODS
-from probstep.bench.overview import draw_table, summarise
-from probstep.bench.plan import list_plans
-from probstep.bench.problems import PROBLEMS
-from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records
-from probstep.bench.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.runs.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.texts import printable
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -60,7 +63,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     if console.is_terminal:
         console.print(_time_table(missing, costs), _spell_forecast(facts))
         for reason in _reasons(costs):
-            console.print(escape(f"Not measured: {reason}"))
+            console.print(escape(printable(f"Not measured: {reason}")))
     else:
         print_json(console, {"event": "forecast", **facts, "reasons": _reasons(costs)})
     return 0
@@ -69,7 +72,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
     unread: list[Path] = []
-    rows = summarise(read_records(out, unread))
+    rows = summarise(make_history(records) for records in read_ends(out, unread))
     if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
@@ -84,12 +87,29 @@ def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
 
 def report_records(out: Path, to: Path | None, console: Console) -> int:
     """Make the report of an output directory; say what matters and where the page is."""
-    from probstep.bench.report import make_report  # matplotlib takes a second to import
+    from probstep.bench.report.build import make_report  # matplotlib takes a second to import
 
     made = make_report(out, to)
     for sentence in made.sentences:
         console.print(escape(sentence), highlight=False)
     console.print(escape(f"Report: {made.page}"), highlight=False)
+    return 0
+
+
+def collect_records(out: Path, to: Path, console: Console) -> int:
+    """Write a line per finished run of an output directory, small enough to keep."""
+    count = write_summaries(read_histories(out), to)
+    console.print(escape(f"{count} runs in {to}"), highlight=False)
+    return 0
+
+
+def publish_page(name: str, records: Path, docs: Path, console: Console) -> int:
+    """Make a page of the documentation from records."""
+    from probstep.bench.report.publish import PAGES, publish  # matplotlib, likewise
+
+    check_name(name, PAGES, kind="page")
+    for path in publish(name, records, docs):
+        console.print(escape(str(path)), highlight=False)
     return 0
 
 
@@ -193,7 +213,7 @@ def _conclude(runs: Sequence[Run], setup: Setup, console: Console) -> int:
         said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         console.print(f"{len(runs)} runs: {said}. See: probstep show {escape(str(setup.out))}")
         for reason, count in reasons.most_common():
-            console.print(escape(f"{count} failed: {reason}"))
+            console.print(escape(printable(f"{count} failed: {reason}")))
         for text in advice:
             console.print(text)
     else:
@@ -231,4 +251,4 @@ def _spell_forecast(facts: Mapping[str, float]) -> str:
 def _spell_unread(paths: Sequence[Path]) -> str:
     runs = "1 run" if len(paths) == 1 else f"{len(paths)} runs"
     reason = "damaged, or written by a newer version of probstep"
-    return f"{runs} could not be read ({reason}), such as {escape(str(paths[0]))}."
+    return f"{runs} could not be read ({reason}), such as {escape(printable(str(paths[0])))}."

@@ -15,15 +15,23 @@ def mean_of(loss: Tensor) -> Tensor:
     return loss.mean() if loss.dim() else loss
 
 
-class Evidence:
-    """Remembers whether the gradients alone tell if a closure ran backward.
+HABIT = (
+    3  # steps in a row after which a closure that only computes the loss is expected to go on so
+)
 
-    They do if the closure leaves them alone, drops them, or makes new ones. They do not if it zeroes or
-    adds to them in place: then hooks watch, at a small price, for backward itself.
+
+class Evidence:
+    """Remembers what earlier steps have taught about a closure.
+
+    The gradients alone tell if it ran backward, if it leaves them alone, drops them, or makes new ones.
+    They do not if it zeroes or adds to them in place: then hooks watch, at a small price, for backward
+    itself (`is_needed`). A closure that has only computed the loss, `pure` times in a row, finds the
+    gradients cleared: then nothing has to be compared, and their memory is free for its pass.
     """
 
     def __init__(self) -> None:
         self.is_needed = True
+        self.pure = 0
 
 
 def first_pass(
@@ -46,6 +54,8 @@ def first_pass(
         The loss, and the function that computes it again for a probe; None and None if the closure
         returned None and `check` let it pass.
     """
+    if evidence.pure >= HABIT:
+        return _pure_pass(closure, params, check, recording, evidence)
     before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
     with torch.enable_grad():
         with _watching_backward(params if evidence.is_needed else ()) as has_run, recording:
@@ -59,8 +69,34 @@ def first_pass(
             is_changed = any(grad is not None and grad._version != v for grad, v in before)
             evidence.is_needed = is_changed and not is_new
         if is_new or has_run:
+            evidence.pure = 0
             return loss, functools.partial(_with_grad, closure)
         _backward(loss, params)
+        evidence.pure += 1
+    return loss, closure
+
+
+def _pure_pass(
+    closure: Forward,
+    params: Sequence[Tensor],
+    check: Callable[[object], None],
+    recording: AbstractContextManager[None],
+    evidence: Evidence,
+) -> tuple[Tensor | None, Forward | None]:
+    """Run a closure that is expected to compute the loss alone, with the gradients cleared."""
+    for p in params:
+        p.grad = None
+    with torch.enable_grad():
+        with recording:
+            loss = closure()
+        check(loss)
+        if loss is None:
+            return None, None
+        for p in params:
+            if p.grad is not None:  # this time it ran backward
+                evidence.pure = 0
+                return loss, functools.partial(_with_grad, closure)
+        mean_of(loss).backward()  # type: ignore[no-untyped-call]
     return loss, closure
 
 

@@ -1,15 +1,63 @@
-"""A step without a probe: the base's own at the present scale, stretched by a bound or noise."""
+"""A step without a probe: the base's own at the present scale, stretched by a bound or noise.
+
+It does not wait for a device. A batch that is not finite is skipped where that can be known in time.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 
 from ..memory import Memory
 from .adapt import Parts, displacement_of
 from .arrival import Arrived
 from .base import step_at
+from .finite import HostLook, found_on_device, is_on_host, skipping
 from .objective import Objective
 from .ranks import Ranks
 
+HOST = HostLook()
 
-def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
-    """Take the step without waiting for the device."""
+
+class Unprobed(NamedTuple):
+    """What became of a step without a probe.
+
+    Args:
+        is_taken: False if it was skipped, because loss or gradients were not finite.
+        found: A device's flag, unread, by which the base skips its step there; None without one.
+        is_guarded: A batch that is not finite does not touch parameters and moments.
+    """
+
+    is_taken: bool = True
+    found: Tensor | None = None
+    is_guarded: bool = True
+
+
+TAKEN, SKIPPED = Unprobed(), Unprobed(is_taken=False)
+
+
+def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> Unprobed:
+    """Take the step, unless loss or gradients are seen not to be finite."""
+    if is_on_host(parts.base):
+        is_finite = HOST.are_finite(parts.base) and _is_finite(arrived.loss)
+        if ranks.size > 1:  # all decide alike
+            is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
+        if not is_finite:
+            return SKIPPED
+        _take(parts, memory, arrived, ranks)
+        return TAKEN
+    found = found_on_device(parts.base)
+    with skipping(parts.base, found):
+        _take(parts, memory, arrived, ranks)
+    return Unprobed(found=found, is_guarded=found is not None)
+
+
+def _is_finite(loss: Tensor | None) -> bool:
+    return loss is None or math.isfinite(loss.item() if not loss.dim() else loss.sum().item())
+
+
+def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
     if parts.stretch is None or arrived.loss is None:
         step_at(parts.base, memory.scale)
         return

@@ -1,32 +1,66 @@
-"""The loss of the last step, left on its device: a rule is told of it one step later.
+"""What a step leaves on its device to be read a step later: its loss, and whether it was skipped.
 
 Reading it at once would wait for the device. A step later the device has long computed it.
 """
 
+import math
+from typing import NamedTuple
+
 from torch import Tensor
 
 from .closures import mean_of
+from .displacement import pack
 from .ranks import Ranks
 
 
+class Left(NamedTuple):
+    """What a step has left, read.
+
+    Args:
+        loss: The loss, negated if it is maximised, without weight decay.
+        was_skipped: The optimizer has skipped the step on its device.
+        was_guarded: A loss that is not finite has not touched parameters and moments.
+    """
+
+    loss: float
+    was_skipped: bool = False
+    was_guarded: bool = True
+
+
 class Unread:
-    """Keeps one loss until it is read.
+    """Keeps what a step leaves until it is read.
 
     >>> import torch
     >>> unread = Unread()
-    >>> unread.keep(torch.tensor(1.5), sign=1.0, ranks=Ranks())
+    >>> unread.keep(torch.tensor(1.5), sign=-1.0, ranks=Ranks())
     >>> unread.read(), unread.read()
-    (1.5, None)
+    (Left(loss=-1.5, was_skipped=False, was_guarded=True), None)
     """
 
     def __init__(self) -> None:
-        self._loss: Tensor | None = None
+        self._kept: tuple[Tensor, float, bool] | None = None
 
-    def keep(self, loss: Tensor, sign: float, ranks: Ranks) -> None:
-        """Keep the objective's value of this step, without weight decay."""
-        self._loss = ranks.total(sign * mean_of(loss).detach().double() / ranks.size)
+    def keep(
+        self,
+        loss: Tensor,
+        sign: float,
+        ranks: Ranks,
+        skipped: Tensor | None = None,
+        *,
+        is_guarded: bool = True,
+    ) -> None:
+        """Keep the loss of this step, and the device's flag that it was skipped, if there is one."""
+        value = mean_of(loss).detach()
+        if ranks.size > 1:
+            value = ranks.total(value.double() / ranks.size)
+        self._kept = (value if skipped is None else pack(value, skipped)), sign, is_guarded
 
-    def read(self) -> float | None:
-        """Return the loss that was kept, if any, and forget it."""
-        loss, self._loss = self._loss, None
-        return None if loss is None else loss.item()
+    def read(self) -> Left | None:
+        """Return what was kept, if anything, and forget it."""
+        if self._kept is None:
+            return None
+        (value, sign, is_guarded), self._kept = self._kept, None
+        if not value.dim():
+            return Left(sign * value.item(), was_guarded=is_guarded)
+        loss, skipped = value.tolist()
+        return Left(math.nan if skipped else sign * loss, bool(skipped))

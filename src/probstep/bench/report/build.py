@@ -4,21 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from probstep.bench.report.cells import Cell, make_cells
-from probstep.bench.report.chart import Figure
-from probstep.bench.report.grid import draw_grid
-from probstep.bench.report.heatmap import draw_heatmap
-from probstep.bench.report.histories import read_histories
-from probstep.bench.report.illustration import draw_illustration
-from probstep.bench.report.layout import lay_out
-from probstep.bench.report.page import write_page
-from probstep.bench.report.paint import paint
-from probstep.bench.report.profiles import draw_profiles
-from probstep.bench.report.rosenbrock import draw_rosenbrock, is_rosenbrock
-from probstep.bench.report.sensitivity import draw_sensitivity
-from probstep.bench.report.sentences import conclude
-from probstep.bench.report.tables import (
+from probstep.bench.files import make_folder, write_file
+from probstep.bench.report.drawing.chart import Figure
+from probstep.bench.report.drawing.layout import lay_out
+from probstep.bench.report.drawing.paint import REMEDY, paint
+from probstep.bench.report.drawing.scene import Sheet
+from probstep.bench.report.figures.grid import draw_grid
+from probstep.bench.report.figures.heatmap import draw_heatmap
+from probstep.bench.report.figures.illustration import draw_illustration
+from probstep.bench.report.figures.profiles import draw_profiles
+from probstep.bench.report.figures.rosenbrock import draw_rosenbrock, is_rosenbrock
+from probstep.bench.report.figures.sensitivity import draw_sensitivity
+from probstep.bench.report.numbers.cells import COLUMNS, Cell, make_cells
+from probstep.bench.report.numbers.histories import read_histories
+from probstep.bench.report.page.html import write_page
+from probstep.bench.report.page.sentences import conclude
+from probstep.bench.report.page.tables import (
     Table,
+    tabulate_comparisons,
     tabulate_failures,
     tabulate_finals,
     tabulate_overhead,
@@ -26,9 +29,10 @@ from probstep.bench.report.tables import (
     tabulate_settings,
 )
 
-ADAPTIVE = ("adapted", "hypergradient", "L4")
+ADAPTIVE = tuple(column for column in COLUMNS if column != "fixed")
 TABLES = (
     tabulate_reliability,
+    tabulate_comparisons,
     tabulate_overhead,
     tabulate_failures,
     tabulate_settings,
@@ -53,17 +57,26 @@ def make_report(out: Path, target: Path | None = None) -> Report:
 
     Raises:
         ValueError: There are no records.
+        OSError: A file cannot be written, or would be written through a link.
     """
     histories = read_histories(out)
     if not histories:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     cells = make_cells(histories)
-    target = target or out / "report"
-    figures = draw_figures(cells)
-    (target / "figures").mkdir(parents=True, exist_ok=True)
-    for figure in figures:
-        paint(lay_out(figure), target / "figures" / figure.slug)
+    figures = [(figure, lay_out(figure)) for figure in draw_figures(cells)]
+    target = _prepare(out, target)
+    for figure, sheet in figures:
+        paint(sheet.whole(), target / "figures" / figure.slug)
     return _write(target, conclude(_compared(cells)), cells, figures)
+
+
+def _prepare(out: Path, target: Path | None) -> Path:
+    """Make the report's folders; only one that the user names may be a link."""
+    if target is None:
+        target = out / "report"
+        make_folder(target)
+    make_folder(target / "figures")
+    return target
 
 
 def draw_figures(cells: Sequence[Cell]) -> list[Figure]:
@@ -91,12 +104,16 @@ def _compared(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _write(
-    target: Path, sentences: list[str], cells: Sequence[Cell], figures: Sequence[Figure]
+    target: Path,
+    sentences: list[str],
+    cells: Sequence[Cell],
+    figures: Sequence[tuple[Figure, Sheet]],
 ) -> Report:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
     opening = [*sentences, _spell_counts(cells)]
     page = target / "report.html"
-    page.write_text(write_page("Learning-rate report", opening, figures, tables), encoding="utf-8")
+    text = write_page("Learning-rate report", opening, figures, tables)
+    write_file(page, text.encode("utf-8"), REMEDY)
     return Report(page, sentences)
 
 

@@ -1,0 +1,97 @@
+"""Gradients that are not finite, on a step without a probe: skip it, where that is known in time.
+
+On the CPU all gradients are looked at before the base steps. On another device that would wait for it;
+there the fused optimizers skip by themselves if they are told, on the device, what was found. Any other
+optimizer takes the step, and the loss, read a step later, tells.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, optim
+
+from .ranks import local
+
+LARGE = 1 << 15  # elements; from here on a sum, which only reads, is cheaper than torch's own check
+
+
+def is_on_host(optimizer: optim.Optimizer) -> bool:
+    """Say whether the parameters lie on the CPU, where reading costs nothing."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            return bool(p.is_cpu)
+    return True
+
+
+class HostLook:
+    """Looks whether gradients on the CPU are finite.
+
+    >>> w = torch.nn.Parameter(torch.ones(2))
+    >>> w.grad = torch.tensor([1.0, torch.inf])
+    >>> HostLook().are_finite(torch.optim.SGD([w]))
+    False
+    """
+
+    def __init__(self) -> None:
+        self._found, self._one = torch.zeros(()), torch.ones(())
+
+    def are_finite(self, optimizer: optim.Optimizer) -> bool:
+        """Say whether every gradient is finite."""
+        small, are_finite = [], True
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                grad = p.grad
+                if grad is None:
+                    continue
+                if grad.dtype is torch.float32 and type(grad) is Tensor and grad.numel() < LARGE:
+                    small.append(grad._values() if grad.is_sparse else grad)
+                else:
+                    are_finite = are_finite and _is_finite(local(grad))
+        if not small:
+            return are_finite
+        # torch's check for gradient scalers; a scale of 1 leaves the gradients as they are.
+        torch._amp_foreach_non_finite_check_and_unscale_(small, self._found, self._one)
+        if self._found.item():
+            self._found.zero_()
+            return False
+        return are_finite
+
+
+def _is_finite(grad: Tensor) -> bool:
+    grad = grad._values() if grad.is_sparse else grad
+    grad = torch.view_as_real(grad) if grad.is_complex() else grad
+    wide = torch.float64 if grad.dtype is torch.float64 else torch.float32
+    total = grad.sum(dtype=wide).item()
+    return total - total == 0 or bool(torch.isfinite(grad).all())  # the sum alone may overflow
+
+
+def found_on_device(optimizer: optim.Optimizer) -> Tensor | None:
+    """Return a device's flag whether a gradient is not finite, for an optimizer that can use it.
+
+    None for one that cannot, or that a gradient scaler has told already.
+    """
+    is_fused = all(group.get("fused") for group in optimizer.param_groups)
+    if not (is_fused and getattr(optimizer, "_step_supports_amp_scaling", False)):
+        return None
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    grads = [local(grad) for grad in grads if grad is not None]
+    if not grads or getattr(optimizer, "found_inf", None) is not None:
+        return None
+    device = grads[0].device
+    found = torch.zeros((), device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.ones((), device=device))
+    return found
+
+
+@contextmanager
+def skipping(optimizer: optim.Optimizer, found: Tensor | None) -> Iterator[None]:
+    """Let a fused optimizer skip its step on the device where the flag is set."""
+    if found is None:
+        yield
+        return
+    optimizer.found_inf = found  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
