@@ -314,10 +314,10 @@ def slope_factor(
         return UNTOLD
     shortest = MEASURED if rounding > 10 * SINGLE else SHORTEST
     length, is_constant = shortest * rounding * size / promised, True
-    with trial.aside():
+    with trial.aside() as aside:
         while length * promised < FAR * size:
-            forth = trial.look(length, evaluate, loss)
-            back = trial.look(-length, evaluate, loss)
+            forth = aside.look(length, evaluate, loss)
+            back = aside.look(-length, evaluate, loss)
             if not (forth.is_usable and back.is_usable):
                 return UNTOLD
             is_constant &= forth.is_unchanged and back.is_unchanged
@@ -429,8 +429,8 @@ class Check:
             return not slope_factor(
                 trial, self._evaluate, self._loss, step, self._rounding
             ).is_constant
-        with trial.aside():
-            trial.resize(0.0)
+        with trial.aside() as aside:
+            aside.go(0.0)
             try:
                 self._is_proved()
             except NotTheSameLoss:

@@ -57,6 +57,36 @@ class Look(NamedTuple):
         return self.drop / self.slope if self.slope else math.nan
 
 
+class Aside:
+    """Lengths of a step that are looked at for their own sake, also backwards; the step is kept.
+
+    Args:
+        moved: The step, with its direction kept.
+        objective: What it descends on.
+        before: The objective where it began.
+    """
+
+    def __init__(self, moved: Displacement, objective: Objective, before: float) -> None:
+        self._moved, self._objective, self._before = moved, objective, before
+
+    def go(self, length: float) -> None:
+        """Go this length from where the step began."""
+        self._moved.resize(length, was=1.0)
+
+    def look(
+        self, length: float, evaluate: Callable[[], tuple[Tensor, bool]], loss: Tensor
+    ) -> Look:
+        """Go there, and return what the loss has become; `loss` is what it was."""
+        self.go(length)
+        value, is_paired = evaluate()
+        after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
+        unpaired, changed = torch.tensor(float(not is_paired)), (value != loss).any()
+        shares = self._objective.ranks.total(pack(after, slope, unpaired, changed))
+        loss_after, promised, strayed, changes = shares.tolist()
+        is_finite = math.isfinite(loss_after) and math.isfinite(promised)
+        return Look(self._before - loss_after, promised, not changes, is_finite and not strayed)
+
+
 class Trial:
     """A step between the base's move and the end of its probes.
 
@@ -80,7 +110,7 @@ class Trial:
         with_norms: bool,
     ) -> None:
         self._moved, self._objective, self._before = moved, objective, before
-        self.ranks = objective.ranks
+        self._ranks = objective.ranks
         self._step_factor = step_factor
         self._shares = [phi]
         if with_norms:
@@ -114,33 +144,14 @@ class Trial:
         return Observation(step.times(self.length), loss_after, tries), not unpaired
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let any length be tried meanwhile, also backwards; then take the step up again as it was."""
-        moved, length = self._moved, self.length
-        with moved.kept():
-            self._moved = moved.from_before(length)
-            try:
-                yield
-            finally:
-                self._moved, self.length = moved, length
-
-    def look(
-        self, length: float, evaluate: Callable[[], tuple[Tensor, bool]], loss: Tensor
-    ) -> Look:
-        """Return what a length shows; only inside `aside`."""
-        self.resize(length)
-        value, is_paired = evaluate()
-        after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
-        unpaired, changed = torch.tensor(float(not is_paired)), (value != loss).any()
-        shares = self.ranks.total(pack(after, slope, unpaired, changed))
-        loss_after, promised, strayed, changes = shares.tolist()
-        is_finite = math.isfinite(loss_after) and math.isfinite(promised)
-        drop = self._before.loss - loss_after
-        return Look(drop, promised, not changes, is_finite and not strayed)
+    def aside(self) -> Iterator["Aside"]:
+        """Let any length be looked at meanwhile; then the step is as it was, bit for bit."""
+        with self._moved.kept():
+            yield Aside(self._moved.from_before(self.length), self._objective, self._before.loss)
 
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
-        totals = self.ranks.total(pack(*self._shares, *shares))
+        totals = self._ranks.total(pack(*self._shares, *shares))
         if self._step_factor is None:
             numbers, factor = totals.tolist(), 1.0
         else:  # the same on every rank, hence no share
@@ -164,10 +175,10 @@ class Trial:
             return None
         gradient, length, grad_scales = sizes
         return Norms(
-            gradient=math.sqrt(gradient) * self.ranks.size / grad_scales,
+            gradient=math.sqrt(gradient) * self._ranks.size / grad_scales,
             length=math.sqrt(length),
         )
 
     def _slope(self) -> float:
         """Return the slope of the step as it is now, in numbers that the parameters can hold."""
-        return self.ranks.total(self._objective.slope(self._moved)).item()
+        return self._ranks.total(self._objective.slope(self._moved)).item()
