@@ -16,6 +16,7 @@ from .plain import as_plain, restored
 from .rules import Observation, Rule
 
 FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
+FLAT = 1e-3  # of the steepest slope
 UNSEEN = 1e-5  # of the loss: a promised change that a probe in single precision cannot judge
 SAME_NORM = 2e-5  # relative: how exactly torch's clipping reaches its norm
 OTHER_LOSS = 1e-3  # relative: a loss of another batch, or of another place
@@ -88,6 +89,7 @@ class Health:
 
     Args:
         blind: Probes in a row that could see nothing.
+        steepest: The steepest slope so far, of a step at rate 1.
         taken_back: Probed steps in a row that were taken back.
         found: The scale after the last search; 0 without one.
         highest: The highest scale so far.
@@ -97,6 +99,7 @@ class Health:
     """
 
     blind: int = 0
+    steepest: float = 0.0
     taken_back: int = 0
     found: float = 0.0
     highest: float = 0.0
@@ -111,7 +114,11 @@ class Health:
         step = seen.step
         is_faint = step.setting.multiplier < FAINT  # the end of a schedule is no illness
         is_tiny = not abs(step.slope) > max(step.resolution, UNSEEN * abs(step.loss))
-        is_blind = probe.decision == "uninformative" and is_tiny and not is_faint
+        steepness = abs(step.slope / step.rate) if step.rate else 0.0
+        self.steepest = max(self.steepest, steepness if steepness < math.inf else 0.0)
+        # Where the gradients themselves have vanished, training has arrived.
+        has_arrived = steepness < FLAT * self.steepest
+        is_blind = probe.decision == "uninformative" and is_tiny and not (is_faint or has_arrived)
         self.blind = self.blind + 1 if is_blind else 0
         self.taken_back = self.taken_back + 1 if rejected else 0
         if probe.decision == "search":

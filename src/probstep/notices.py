@@ -65,8 +65,8 @@ class Notices:
                 "uninformative",
                 f"In {which} probes the loss could have changed visibly, given its rounding (the last "
                 f"was predicted to change by {probe.slope:.3g} of {probe.loss:.6g}), so the scale has "
-                "not moved by them. If training has not converged: start from a larger rate, and see "
-                "that the gradients are those of this loss.",
+                "not moved by them, though the gradients have not vanished. Start from a larger rate, "
+                "and see that the gradients are those of this loss.",
             )
         elif memory.health.taken_back >= STUBBORN:
             self._once(
