@@ -280,7 +280,7 @@ def probe(decision, observation):
 def test_probes_that_see_nothing_for_a_while_are_said_at_any_time():
     memory, notices = memory_of(), Notices()
     memory.record(probe("up", seen()), 0, seen())
-    blind = seen(slope=1e-9, resolution=1e-7)
+    blind = seen(slope=1e-9, rate=1e-8, resolution=1e-7)
     with pytest.warns(RuntimeWarning, match=f"none of the last {PATIENCE} probes"):
         for _ in range(PATIENCE):
             memory.record(probe("uninformative", blind), 0, blind)
