@@ -70,6 +70,7 @@ class Proof:
 
     Args:
         is_same: Evaluated again where the step began, the loss was the same number.
+        is_searching: The last probed step searched.
         is_steep: Its slope was compared with the gradients.
         slope_factor: Of the gradients over that slope: 1 if they agree, 0 if it cannot be told.
         doubts: How many later probes saw more than their step explains.
@@ -77,6 +78,7 @@ class Proof:
     """
 
     is_same: bool = False
+    is_searching: bool = False
     is_steep: bool = False
     slope_factor: float = 0.0
     doubts: int = 0

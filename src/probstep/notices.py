@@ -59,14 +59,20 @@ class Notices:
                 "The loss was not finite after a step: the rate counts as too large and comes down.",
             )
         elif memory.health.blind >= PATIENCE:
+            is_flat = probe.slope == 0
             is_first = sum(memory.decisions.values()) == PATIENCE
             which = f"none of the first {PATIENCE}" if is_first else f"none of the last {PATIENCE}"
             self._once(
                 "uninformative",
                 f"In {which} probes the loss could have changed visibly, given its rounding (the last "
                 f"was predicted to change by {probe.slope:.3g} of {probe.loss:.6g}), so the scale has "
-                "not moved by them, though the gradients have not vanished. Start from a larger rate, "
-                "and see that the gradients are those of this loss.",
+                "not moved by them. "
+                + (
+                    "The steps were empty: the gradients are zero, or do not belong to this loss."
+                    if is_flat
+                    else "The gradients have not vanished: start from a larger rate, and see that "
+                    "they are those of this loss."
+                ),
             )
         elif memory.health.taken_back >= STUBBORN:
             self._once(

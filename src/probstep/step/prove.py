@@ -2,7 +2,7 @@
 
 `prove_same` evaluates the loss once more where the step begins: it must be the same number.
 `slope_factor` compares what the gradients promise with what the loss does along a tiny step.
-`is_still_same` looks again where a later probe saw what no step explains.
+`Check` says when: on the first probed step, on a search, and where a probe saw what no step explains.
 
 Nothing here leaves a trace. Whatever is decided is decided on numbers that were summed over the ranks.
 """
@@ -126,7 +126,13 @@ def prove_same(evaluate: Evaluate, loss: Tensor, ranks: Ranks, *, short: float) 
     h, others, unsteady_ones, still_other = ranks.total(shares).tolist()
     if others:
         raise NotTheSameLoss(
-            not_the_same(f, g, h, is_steady=not unsteady_ones, is_of_mode=not still_other)
+            not_the_same(
+                f,
+                g,
+                h,
+                is_steady=not unsteady_ones,
+                is_of_mode=ranks.size == 1 and not still_other,
+            )
         )
     return True
 
@@ -264,9 +270,7 @@ def looks_right(seen: Sequence[Observation], rounding: float) -> bool:
     False
     """
     steps = [s for s in seen if s.step.slope > 0 and math.isfinite(s.loss_after)]
-    visible = [
-        s for s in steps if s.step.slope >= MEASURED / 2 * rounding * max(abs(s.step.loss), 1e-300)
-    ]
+    visible = [s for s in steps if s.step.slope >= MEASURED / 2 * rounding * abs(s.step.loss)]
     shortest = sorted(visible, key=lambda s: s.step.slope)[:2]
     if not shortest:
         return False
@@ -368,15 +372,17 @@ class Check:
 
     def begin(self, *, is_searching: bool) -> None:
         """Before anything moves: prove the loss the same, on the first probed step and on a search."""
-        self._is_searching = is_searching
-        self._is_new = is_searching or not self._proof.is_same
+        proof, self._is_searching = self._proof, is_searching
+        # A search that takes several steps, because the first show nothing, is proved once.
+        self._is_new = not proof.is_same or (is_searching and not proof.is_searching)
+        proof.is_searching = is_searching
         if self._is_new:
-            self._proof.is_same = self._is_proved()
+            proof.is_same = self._is_proved()
 
     def believes(self, trial: Trial, seen: Observation) -> bool:
         """After a probe: say whether it saw the same function, as far as that can be told."""
         self._seen.append(seen)
-        if self._is_new or not self._is_odd(seen):
+        if self._is_new or self._is_searching or not self._is_odd(seen):
             return True
         proof = self._proof
         proof.doubts += 1
