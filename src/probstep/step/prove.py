@@ -27,12 +27,14 @@ ROUNDINGS = 64.0  # of the loss: what kernels that add in any order may change
 SHARE_OF_SHORT = 1 / 64  # of a 16-bit rounding: what they may change in a mean over 16-bit numbers
 SINGLE = torch.finfo(torch.float32).eps
 
-MEASURED = 100.0  # roundings by which the loss must change before its slope can be read
-SHORTEST = 1000.0  # roundings that the first length is predicted to change
+MEASURED = 100.0  # roundings that a step must promise before its probe is judged
+SHORTEST = 1000.0  # roundings that the first look promises; a tenth with numbers of 16 bits
 NOISE = 4.0  # roundings that a re-evaluated loss is uncertain by
-GROWTH = 30.0  # from a length that shows too little to the next
+GROWTH = 5.0  # from a length that shows too little to the next
 FAR = 1e6  # times the loss: where the promised change is so large, a constant has shown itself
 STRAIGHT = 0.1  # the two directions must agree so well, else a bend or a kink is seen
+FAR_OFF = 4.0  # a slope so many times off is told by less:
+STRAIGHT_FAR_OFF = 0.5  # the two directions agree so well
 CLEAR = 0.1  # a slope this close to the promised one is the promised one
 CLEAR_SHORT = 1 / 3  # the same for numbers of 16 bits
 USUAL = (0.45, 1.1)  # between them lies the decrease of a first step, over the promised one
@@ -302,7 +304,8 @@ def slope_factor(
 
     The loss is evaluated a tiny step forth and back. Along a smooth loss the two changes are alike. If
     they are not, a bend or a kink lies between, and nothing is claimed. A length that shows nothing is
-    made longer: gradients may be too large by any factor, and a constant never shows.
+    made longer: gradients may be too large by any factor, and a constant never shows. One that bends
+    is made shorter while it shows.
 
     Args:
         trial: The step; its length is as before afterwards.
@@ -316,8 +319,9 @@ def slope_factor(
     promised = abs(step.slope * step.step_factor / trial.length) if trial.length else 0.0
     if not (0 < promised < math.inf and 0 < size < math.inf):
         return UNTOLD
-    shortest = MEASURED if rounding > 10 * SINGLE else SHORTEST
-    length, is_constant = shortest * rounding * size / promised, True
+    shortest = SHORTEST / 10 if rounding > 10 * SINGLE else SHORTEST
+    length, visible = shortest * rounding * size / promised, shortest / 10 * rounding * size
+    is_constant, has_grown = True, False
     with trial.aside() as aside:
         while length * promised < FAR * size:
             forth = aside.look(length, evaluate, loss)
@@ -325,19 +329,25 @@ def slope_factor(
             if not (forth.is_usable and back.is_usable):
                 return UNTOLD
             is_constant &= forth.is_unchanged and back.is_unchanged
-            change = min(abs(forth.drop), abs(back.drop))
-            if change >= MEASURED * rounding * size:
-                return _judged(forth.share, back.share, noise / change, rounding)
-            length *= GROWTH
+            change = max(abs(forth.drop), abs(back.drop))
+            if change < visible:
+                length, has_grown = length * GROWTH, True
+                continue
+            found = _judged(forth.share, back.share, noise / (length * promised), rounding)
+            if found is not UNTOLD or has_grown or change < GROWTH * visible:
+                return found
+            length /= GROWTH  # a bend is smaller there, and the change still visible
     return Finding(0.0, is_constant=True) if is_constant else UNTOLD
 
 
 def _judged(forth: float, back: float, error: float, rounding: float) -> Finding:
+    """Return what the shares of the promise say that were kept forth and back, each up to an error."""
     share, spread = (forth + back) / 2, abs(forth - back) / 2
-    if not spread <= STRAIGHT * abs(share):
+    is_far_off = not 1 / FAR_OFF < share < FAR_OFF
+    if not spread <= (STRAIGHT_FAR_OFF if is_far_off else STRAIGHT) * abs(share):
         return UNTOLD
     clear = CLEAR_SHORT if rounding > 10 * SINGLE else CLEAR
-    return Finding(1 / share) if abs(share - 1) > clear + spread + error * abs(share) else AGREED
+    return Finding(1 / share) if abs(share - 1) > clear + spread + error else AGREED
 
 
 # The checks of one probed step
