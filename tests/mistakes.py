@@ -69,6 +69,18 @@ def carries_a_state() -> Loss:
     return loss
 
 
+def drops_out_after_a_loader() -> Loss:
+    seen = set()
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if id(batch) not in seen:  # a data loader draws, too, and only once
+            seen.add(id(batch))
+            torch.rand(1)
+        return loss_of(model, (nn.functional.dropout(batch[0]), batch[1]))
+
+    return loss
+
+
 def returns_the_first(kept: Callable[[Tensor], Tensor]) -> Callable[[], Loss]:
     def make() -> Loss:
         first: dict[int, Tensor] = {}
@@ -168,6 +180,12 @@ MISTAKES = {
             lambda own: torch.tensor(own.normal(size=6), dtype=torch.float32),
             lambda: np.random.default_rng(0),
         ),
+    ),
+    "dropout outside forward_pass": Mistake(
+        "drew other random numbers.*with opt.forward_pass",
+        ("loss and reevaluate", "handed over"),
+        drops_out_after_a_loader,
+        is_error=False,
     ),
     "a hidden state is carried": Mistake(
         "the model carries something from one call to the next",

@@ -313,3 +313,41 @@ def test_steps_that_keep_being_taken_back_are_said():
 )
 def test_a_factor_of_the_gradients_says_what_it_suggests(factor, first):
     assert first in wrong_slope(factor)
+
+
+@for_every_rule
+def test_a_grad_scaler_that_is_not_asked_is_named_under_autocast(rule):
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3), rule)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    (batch,) = batches(1)
+
+    def forward():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return loss_of(model, batch)
+
+    with opt.forward_pass():
+        loss = forward()
+    scaler.scale(loss).backward()
+    with pytest.warns(RuntimeWarning, match=r"about 6\d{4} times.*GradScaler"):
+        opt.step(loss=loss, reevaluate=forward)
+
+
+@for_every_rule
+def test_a_grad_scaler_that_is_asked_hears_nothing(rule):
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3), rule)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    for batch in batches(3):
+
+        def forward(batch=batch):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return loss_of(model, batch)
+
+        opt.zero_grad()
+        with opt.forward_pass():
+            loss = forward()
+        scaler.scale(loss).backward()
+        scaler.step(opt, loss=loss, reevaluate=forward)
+        scaler.update()
+    assert opt.metrics()["steps"] == 3
