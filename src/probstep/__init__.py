@@ -21,6 +21,7 @@ from .rules import RobustRule as RobustRule
 from .schedule import DoublingEpochs as DoublingEpochs
 from .schedule import Every as Every
 from .schedule import EveryStep as EveryStep
+from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
 

@@ -74,6 +74,8 @@ class ProbStep(Wrapper):
         stateful: What a forward pass changes beside buffers and the global random streams: a generator,
             `probstep.stateful(model, "hidden")`, or a list of such. A module with the methods of
             `probstep.Stateful` is found by itself.
+        check: Prove on the first probed step, and on every search, that the loss which is evaluated
+            again is the loss whose gradients were taken (docs/checks.md). False leaves that out.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -96,6 +98,7 @@ class ProbStep(Wrapper):
         process_group: Group = None,
         max_lr: float | None = None,
         stateful: object = (),
+        check: bool = True,
     ) -> None:
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
@@ -106,6 +109,7 @@ class ProbStep(Wrapper):
         self.process_group = process_group
         self.max_lr = checked_max_lr(max_lr)
         self.stateful = stateful
+        self.check = check
         is_stretching = self.lower_bound is not None or self.noise != 0.0
         if self.rule.chooses_lengths and is_stretching:
             default = ", the default," if rule is None else ""
@@ -117,7 +121,12 @@ class ProbStep(Wrapper):
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
         self._tape = Tape(model, declared(stateful))
         self._parts = Parts(
-            optimizer, self.rule, stretch if is_stretching else None, self._tape, self.max_lr
+            optimizer,
+            self.rule,
+            stretch if is_stretching else None,
+            self._tape,
+            self.max_lr,
+            check,
         )
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
@@ -314,6 +323,8 @@ class ProbStep(Wrapper):
             numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(rates)}
         numbers |= {"steps": memory.steps, "probe_forwards": memory.forwards}
         numbers |= {f"probes/{word}": count for word, count in memory.decisions.items()}
+        numbers |= {"slope_factor": memory.proof.slope_factor}
+        numbers |= {"blind_probes": memory.health.blind, "taken_back": memory.health.taken_back}
         numbers |= self.rule.metrics(memory.rule)
         last = asdict(memory.last or NO_PROBE)
         return numbers | {k: v for k, v in last.items() if k not in ("scale", "decision")}
@@ -335,7 +346,7 @@ class ProbStep(Wrapper):
         if arrived.loss is None and arrived.again is not None and is_needed:
             # Whether the pass is paired shows after the step.
             loss, _ = self._tape.again(arrived.again, params_of(self.base))
-            arrived = arrived._replace(loss=loss)
+            arrived = arrived._replace(loss=loss, is_told=False)
         if arrived.loss is not None:
             self._arrival.check(arrived.loss)
         return arrived
@@ -364,8 +375,10 @@ class ProbStep(Wrapper):
             if not has_gradients(self.base):
                 self._notices.of_no_gradients()
             outcome = adapt(self._parts, memory, batch, ranks)
-            memory.record(outcome.probe, outcome.rejected)
+            memory.record(outcome.probe, outcome.rejected, outcome.seen)
             self._notices.of_probe(outcome.probe, memory)
+            self._notices.of_slope(memory)
+        self._notices.of_scale(memory)
         memory.forwards += self._tape.replays
         if arrived.loss is not None or not rates_are_zero(self.param_groups):
             memory.steps += 1  # not in the dry run of a checkpoint
@@ -480,6 +493,7 @@ class ProbStep(Wrapper):
             "process_group": self.process_group,
             "max_lr": self.max_lr,
             "stateful": self.stateful,
+            "check": self.check,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 `Outcome`. It writes nothing that lasts but the parameters, the base's state and the rule's state.
 """
 
+import functools
 import itertools
 import math
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement, pack
 from .examine import keeps_weights
 from .objective import Objective
+from .prove import Check
 from .ranks import Ranks
 from .replay import Tape
 from .stretch import Stretch
@@ -28,6 +30,7 @@ from .trial import Before, Trial
 
 AVERAGED = 10.0  # a loss averages the roundings of 16-bit numbers, and is finer than these
 UNPAIRED = Decision(1.0, math.nan, "unpaired")
+CONTRADICTED = Decision(1.0, math.nan, "contradicted")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Parts:
         stretch: Lower bound and noise; None without both.
         tape: Where the forward passes of the batch are recorded.
         max_lr: The largest rate that a step may use; None without a limit.
+        check: Prove that what is evaluated again is the same loss.
     """
 
     base: optim.Optimizer
@@ -47,6 +51,7 @@ class Parts:
     stretch: Stretch | None
     tape: Tape
     max_lr: float | None = None
+    check: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,12 @@ class Outcome:
     Args:
         probe: What the last probe saw and what was decided.
         rejected: How many lengths were tried and rejected before.
+        seen: What the last probe saw, as the rule was told; None if there was none.
     """
 
     probe: Probe
     rejected: int = 0
+    seen: Observation | None = None
 
 
 def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
@@ -75,6 +82,12 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     objective = Objective.of(parts.base, batch.grad_scale, ranks, rule)
     is_searching = rule.is_searching(memory.rule)
     most = largest_scale(parts.base.param_groups, parts.max_lr)
+    evaluate = functools.partial(evaluate_again, parts, batch)
+    check = None
+    if parts.check:
+        params = params_of(parts.base)
+        check = Check(evaluate, loss, params, memory.proof, ranks, parts.tape.rounding)
+        check.begin(is_searching=is_searching)
     with begin_step(parts, memory, ranks) as attempt:
         moved = attempt.moved
         f = objective.before(loss, moved)  # line 3; the gradients, line 4, are in place
@@ -92,12 +105,19 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         if is_searching:  # not in the paper: the rule chooses the first length, not the user
             trial.begin_search(rule)
         for tries in itertools.count(1):
-            f_plus, is_paired = evaluate_again(parts, batch)  # line 16
+            f_plus, is_paired = evaluate()  # line 16
             seen, is_paired = trial.see(f_plus, is_paired=is_paired, tries=tries)  # line 17
-            decision = rule.judge(memory.rule, seen) if is_paired else UNPAIRED  # lines 18 to 22
+            if not is_paired:
+                decision = UNPAIRED
+            elif check is not None and not check.believes(trial, seen):
+                decision = CONTRADICTED
+            else:
+                decision = rule.judge(memory.rule, seen)  # lines 18 to 22
             if decision.again is None:
                 break
             trial.resize(trial.length * decision.again)  # not in the paper: try another length
+        if check is not None and not objective.along_momentum:
+            check.end(trial, is_told=batch.is_told)
         if is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
         if is_searching:  # the base's own step, at the rate found or else at the user's
@@ -116,7 +136,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         scale=min(scale * decision.factor, most),
         decision=decision.word,
     )
-    return Outcome(probe, rejected=0 if is_searching else tries - 1)
+    return Outcome(probe, rejected=0 if is_searching else tries - 1, seen=seen)
 
 
 def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> AbstractContextManager[Attempt]:

@@ -22,11 +22,13 @@ class Batch(NamedTuple):
         loss: Its loss, whose gradients are in place.
         again: Computes that loss again, at whatever the parameters then are.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
+        is_told: Somebody gave the loss; otherwise `again` computed it, and agrees with itself.
     """
 
     loss: Tensor
     again: Forward
     grad_scale: float | Tensor
+    is_told: bool = True
 
 
 class Arrived(NamedTuple):
@@ -37,19 +39,21 @@ class Arrived(NamedTuple):
         again: Computes that loss again; None if nobody can.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
         is_handed_over: A trainer has handed it over, be it that there is no batch.
+        is_told: Somebody gave the loss; otherwise `again` computed it.
     """
 
     loss: Tensor | None
     again: Forward | None
     grad_scale: float | Tensor
     is_handed_over: bool
+    is_told: bool = True
 
     @property
     def batch(self) -> Batch | None:
         """What a probe needs; None if something is missing."""
         if self.loss is None or self.again is None:
             return None
-        return Batch(self.loss, self.again, self.grad_scale)
+        return Batch(self.loss, self.again, self.grad_scale, self.is_told)
 
 
 class Given(NamedTuple):

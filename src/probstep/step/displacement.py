@@ -8,6 +8,7 @@ Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -215,6 +216,23 @@ class Displacement:
     def keeping_direction(self) -> "Displacement":
         """Return the step with a copy of its displacement, so that it can grow as well as shrink."""
         return replace(self, directions=tuple(m.before - m.after for m in self.moved))
+
+    def from_before(self, length: float) -> "Displacement":
+        """Return the step, which has this length, as one that can take any, also a negative one."""
+        moved = tuple(replace(m, origin=m.before) for m in self.moved)
+        directions = self.directions or tuple((m.before - m.after) / length for m in self.moved)
+        return replace(self, moved=moved, directions=directions)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Put the parameters afterwards back where they are now, bit for bit."""
+        values = [m.after.clone() for m in self.moved]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for m, value in zip(self.moved, values, strict=True):
+                    m.after.copy_(value)
 
     @torch.no_grad()
     def resize(self, length: float, was: float) -> None:

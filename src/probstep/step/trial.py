@@ -6,6 +6,8 @@ proves bad is shortened.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from ..rules import Norms, Observation, Proposal, Rule, Setting
 from .attempt import Attempt
-from .displacement import pack
+from .displacement import Displacement, pack
 from .objective import Objective
 
 FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
@@ -33,6 +35,57 @@ class Before(NamedTuple):
     resolution: float
     scale: float
     setting: Setting
+
+
+class Look(NamedTuple):
+    """What a length showed that was tried for its own sake.
+
+    Args:
+        drop: By how much the objective fell.
+        slope: What the gradients promise, of the step as the parameters can hold it.
+        is_unchanged: The loss is the same number as before.
+        is_usable: Every number is finite, and the random numbers agreed.
+    """
+
+    drop: float
+    slope: float
+    is_unchanged: bool
+    is_usable: bool
+
+    @property
+    def share(self) -> float:
+        """The part of the promise that was kept; NaN without a promise."""
+        return self.drop / self.slope if self.slope else math.nan
+
+
+class Aside:
+    """Lengths of a step that are looked at for their own sake, also backwards; the step is kept.
+
+    Args:
+        moved: The step, with its direction kept.
+        objective: What it descends on.
+        before: The objective where it began.
+    """
+
+    def __init__(self, moved: Displacement, objective: Objective, before: float) -> None:
+        self._moved, self._objective, self._before = moved, objective, before
+
+    def go(self, length: float) -> None:
+        """Go this length from where the step began."""
+        self._moved.resize(length, was=1.0)
+
+    def look(
+        self, length: float, evaluate: Callable[[], tuple[Tensor, bool]], loss: Tensor
+    ) -> Look:
+        """Go there, and return what the loss has become; `loss` is what it was."""
+        self.go(length)
+        value, is_paired = evaluate()
+        after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
+        unpaired, changed = torch.tensor(float(not is_paired)), (value != loss).any()
+        shares = self._objective.ranks.total(pack(after, slope, unpaired, changed))
+        loss_after, promised, strayed, changes = shares.tolist()
+        is_finite = math.isfinite(loss_after) and math.isfinite(promised)
+        return Look(self._before - loss_after, promised, not changes, is_finite and not strayed)
 
 
 class Trial:
@@ -101,6 +154,13 @@ class Trial:
         if self._with_norms:
             squares = self._attempt.moved.squared_norms()
             self._shares += [*squares, torch.as_tensor(self._objective.grad_scale)]
+
+    @contextmanager
+    def aside(self) -> Iterator["Aside"]:
+        """Let any length be looked at meanwhile; then the step is as it was, bit for bit."""
+        moved = self._attempt.moved
+        with moved.kept():
+            yield Aside(moved.from_before(self.length), self._objective, self._before.loss)
 
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
