@@ -18,8 +18,8 @@ from unittest.mock import patch
 import torch
 
 from probstep import robust
-from probstep.bench.plan import list_runs, parse_plan
-from probstep.bench.training import Epoch, train
+from probstep.bench.plans import list_runs, parse_plan
+from probstep.bench.runs.training import Epoch, train
 
 RECORDS = Path(__file__).parent / "records" / "ablations.jsonl"
 PLAN = """

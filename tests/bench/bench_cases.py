@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from probstep.bench.records import Run, read_records
-from probstep.bench.runner import Setup, execute
+from probstep.bench.runs.runner import Setup, execute
 
 TINY = Path(__file__).with_name("tiny.py")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from probstep.bench.imports import add_source, read_source
+from probstep.bench.plans import add_source, read_source
 
 from .bench_cases import TINY
 

@@ -1,8 +1,8 @@
 """Records made up for the report: each run ends where its case says."""
 
 from probstep.bench.records import Record, Run, encode_record
-from probstep.bench.report.cells import make_cells
-from probstep.bench.report.histories import make_history
+from probstep.bench.report.numbers.cells import make_cells
+from probstep.bench.report.numbers.histories import make_history
 
 RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 

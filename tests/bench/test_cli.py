@@ -10,15 +10,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from probstep.bench import store
-from probstep.bench.backends import BACKENDS, Event
 from probstep.bench.cli import Backend, app
 from probstep.bench.commands import forecast_plan
-from probstep.bench.plan import list_runs, parse_plan
+from probstep.bench.plans import list_runs, parse_plan
 from probstep.bench.progress import Bars, Tally
-from probstep.bench.records import Record
-from probstep.bench.runner import Job, Setup
-from probstep.bench.training import Epoch, Note, Tick
+from probstep.bench.records import Record, store
+from probstep.bench.runs.backends import BACKENDS, Event
+from probstep.bench.runs.runner import Job, Setup
+from probstep.bench.runs.training import Epoch, Note, Tick
 
 from .bench_cases import TINY, make_records, make_run, timeless
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from probstep.bench.adapted import OURS, ROBUST
-from probstep.bench.rivals import RIVALS
+from probstep.bench.methods.adapted import OURS, ROBUST
+from probstep.bench.methods.rivals import RIVALS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PLACED_ELSEWHERE = {"params", "lr", "steps_per_epoch"}

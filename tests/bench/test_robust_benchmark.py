@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from probstep.bench.plan import list_runs, read_plan
+from probstep.bench.plans import list_runs, read_plan
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

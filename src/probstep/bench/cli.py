@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from probstep.bench import commands
-from probstep.bench.backends import Workers
-from probstep.bench.imports import Source, add_source, read_source
-from probstep.bench.plan import list_plans, list_runs, read_plan
-from probstep.bench.runner import Setup
+from probstep.bench.plans import Source, add_source, list_plans, list_runs, read_plan, read_source
+from probstep.bench.runs.backends import Workers
+from probstep.bench.runs.runner import Setup
 
 app = typer.Typer(
     help="Measure learning-rate methods: plan runs, make them, look at them.",

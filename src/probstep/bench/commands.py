@@ -10,8 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from probstep.bench import store
-from probstep.bench.estimate import (
+from probstep.bench.methods import METHODS
+from probstep.bench.overview import draw_table, summarise
+from probstep.bench.plans import list_plans
+from probstep.bench.problems import PROBLEMS
+from probstep.bench.progress import Tally, displaying, print_json
+from probstep.bench.records import Record, Run, last_epoch, read_records, store
+from probstep.bench.runs.estimate import (
     Cost,
     Costs,
     estimate,
@@ -21,13 +26,7 @@ from probstep.bench.estimate import (
     same_problem,
     total_time,
 )
-from probstep.bench.methods import METHODS
-from probstep.bench.overview import draw_table, summarise
-from probstep.bench.plan import list_plans
-from probstep.bench.problems import PROBLEMS
-from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records
-from probstep.bench.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.runs.runner import Setup, check_imported, execute, is_finished
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -84,7 +83,7 @@ def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
 
 def report_records(out: Path, to: Path | None, console: Console) -> int:
     """Make the report of an output directory; say what matters and where the page is."""
-    from probstep.bench.report import make_report  # matplotlib takes a second to import
+    from probstep.bench.report.build import make_report  # matplotlib takes a second to import
 
     made = make_report(out, to)
     for sentence in made.sentences:

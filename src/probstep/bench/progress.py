@@ -17,11 +17,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from probstep.bench.backends import Event
 from probstep.bench.overview import format_number
 from probstep.bench.records import Record
-from probstep.bench.runner import Job
-from probstep.bench.training import Epoch, Message, Note, Tick
+from probstep.bench.runs.backends import Event
+from probstep.bench.runs.runner import Job
+from probstep.bench.runs.training import Epoch, Message, Note, Tick
 
 COLUMNS = ("worker", "problem", "method", "rate", "seed", "epoch", "train loss", "effective rate")
 

@@ -1,4 +1,7 @@
-"""The report: reads records and nothing else, makes one page and its figures."""
+"""Records as numbers, figures and one page: reads records and nothing else.
 
-from probstep.bench.report.build import Report as Report
-from probstep.bench.report.build import make_report as make_report
+numbers/    what a cell, its value and its comparison with others are
+figures/    what each figure shows
+drawing/    how a figure becomes SVG, PNG and PDF
+page/       tables, sentences and the page that holds everything
+"""

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from probstep.bench.report.cells import Cell, make_cells
-from probstep.bench.report.chart import Figure
-from probstep.bench.report.grid import draw_grid
-from probstep.bench.report.heatmap import draw_heatmap
-from probstep.bench.report.histories import read_histories
-from probstep.bench.report.illustration import draw_illustration
-from probstep.bench.report.layout import lay_out
-from probstep.bench.report.page import write_page
-from probstep.bench.report.paint import paint
-from probstep.bench.report.profiles import draw_profiles
-from probstep.bench.report.rosenbrock import draw_rosenbrock, is_rosenbrock
-from probstep.bench.report.sensitivity import draw_sensitivity
-from probstep.bench.report.sentences import conclude
-from probstep.bench.report.tables import (
+from probstep.bench.report.drawing.chart import Figure
+from probstep.bench.report.drawing.layout import lay_out
+from probstep.bench.report.drawing.paint import paint
+from probstep.bench.report.figures.grid import draw_grid
+from probstep.bench.report.figures.heatmap import draw_heatmap
+from probstep.bench.report.figures.illustration import draw_illustration
+from probstep.bench.report.figures.profiles import draw_profiles
+from probstep.bench.report.figures.rosenbrock import draw_rosenbrock, is_rosenbrock
+from probstep.bench.report.figures.sensitivity import draw_sensitivity
+from probstep.bench.report.numbers.cells import Cell, make_cells
+from probstep.bench.report.numbers.histories import read_histories
+from probstep.bench.report.page.html import write_page
+from probstep.bench.report.page.sentences import conclude
+from probstep.bench.report.page.tables import (
     Table,
     tabulate_failures,
     tabulate_finals,

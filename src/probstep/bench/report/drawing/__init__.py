@@ -1,0 +1,1 @@
+"""How a figure is drawn: axes, colours, a layout, and the two ways to write it."""

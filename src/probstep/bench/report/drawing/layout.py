@@ -1,0 +1,228 @@
+"""From what a figure says to a drawing: where panels, ticks, lines and legends go."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from probstep.bench.report.drawing.axes import Axis, spell
+from probstep.bench.report.drawing.chart import Figure, Line, Panel, Tile
+from probstep.bench.report.drawing.scene import (
+    CLEAR,
+    FAINT,
+    GREY,
+    INK,
+    RULE,
+    Anchor,
+    Box,
+    Colour,
+    Dot,
+    Label,
+    Path,
+    Point,
+    Scene,
+    Shape,
+)
+
+FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, Fig. 3
+    "fixed": (GREY, 1.0, ()),
+    "adapted": (INK, 2.6, ()),
+    "hypergradient": (INK, 1.4, (6, 4)),
+    "L4": (INK, 1.4, (8, 3, 1.5, 3)),
+    "plain": (GREY, 1.0, ()),
+}
+DASHES: dict[str, tuple[float, ...]] = {
+    "solid": (),
+    "dashed": (7, 4),
+    "dotted": (2, 3),
+    "dash-dotted": (8, 3, 2, 3),
+}
+LEGEND_ROW, LETTER, WIDE_LETTER = 18.0, 6.8, 10.0  # pixels; fonts differ, so with some room
+TILE_INK = Colour("#101214", "#101214")  # the tiles are light on either page
+
+
+@dataclass(frozen=True)
+class _Spacing:
+    """Room around and between the panels of a figure, in pixels."""
+
+    left: float
+    top: float
+    across: float
+    down: float
+    between_groups: float = 22.0
+    right: float = 16.0
+    bottom: float = 44.0
+
+
+def lay_out(figure: Figure) -> Scene:
+    """The drawing of a figure."""
+    space = _spacing(figure)
+    lefts, width = _columns(figure, space)
+    pitch = figure.size[1] + space.down
+    height = space.top + pitch * len(figure.rows) - space.down + space.bottom
+    legend = list(_legend(figure, space.left, height, width - space.left))
+    boxes = [
+        [Box(left, space.top + i * pitch, *figure.size) for left in lefts]
+        for i in range(len(figure.rows))
+    ]
+    shapes = [*_headings(figure, lefts, boxes, space), *legend]
+    for panels, row in zip(figure.rows, boxes, strict=True):
+        shapes += _row(figure, panels, row)
+    height = _lowest(legend, height) + 12
+    return Scene(width, height, tuple(shapes), figure.x_label.split(" (")[0], figure.y_label)
+
+
+def _spacing(figure: Figure) -> _Spacing:
+    return _Spacing(
+        left=62.0 + 32.0 * bool(figure.row_names),
+        top=26.0 + 20.0 * bool(figure.groups),
+        across=12.0 if figure.y_shared else 56.0,
+        down=34.0,
+    )
+
+
+def _columns(figure: Figure, space: _Spacing) -> tuple[list[float], float]:
+    """The left edges of the columns and the width of it all."""
+    counts = [count for _, count in figure.groups] or [max(len(row) for row in figure.rows)]
+    lefts, x = [], space.left
+    for count in counts:
+        for _ in range(count):
+            lefts.append(x)
+            x += figure.size[0] + space.across
+        x += space.between_groups - space.across
+    return lefts, max(x - space.between_groups + space.right, 340.0)
+
+
+def _headings(
+    figure: Figure,
+    lefts: Sequence[float],
+    boxes: Sequence[Sequence[Box]],
+    space: _Spacing,
+) -> Iterable[Shape]:
+    bottom = boxes[-1][0].y + figure.size[1]
+    middle = (lefts[0] + lefts[-1] + figure.size[0]) / 2
+    yield Label(middle, bottom + 34, figure.x_label, colour=FAINT, anchor="middle")
+    turned = (bottom + space.top) / 2
+    yield Label(14, turned, figure.y_label, colour=FAINT, anchor="middle", turned=True)
+    first = 0
+    for name, count in figure.groups:
+        ends = lefts[first], lefts[first + count - 1] + figure.size[0]
+        yield Label(sum(ends) / 2, 16, name, 13, anchor="middle", bold=True)
+        first += count
+    for name, row in zip(figure.row_names, boxes, strict=False):
+        yield from _row_name(name, row[0].y + figure.size[1] / 2, figure.size[1] + space.down)
+
+
+def _row_name(name: str, middle: float, room: float) -> Iterable[Shape]:
+    """The name of a row, and under it what sets it apart from its namesakes."""
+    most = int(room / (LETTER + 0.4))
+    for x, text, bold in zip((34, 48), name.split(" ", 1), (True, False), strict=False):
+        cut = text if len(text) <= most else text[: most - 1] + "…"
+        yield Label(x, middle, cut, 11, anchor="middle", bold=bold, turned=True)
+
+
+def _row(figure: Figure, panels: Sequence[Panel | None], boxes: Sequence[Box]) -> list[Shape]:
+    shapes: list[Shape] = []
+    is_first = True
+    for panel, box in zip(panels, boxes, strict=False):
+        if panel is not None:
+            shapes += _panel(panel, box, with_y=is_first or not figure.y_shared)
+            is_first = False
+    return shapes
+
+
+def _panel(panel: Panel, box: Box, *, with_y: bool) -> Iterable[Shape]:
+    colour, line, dash = FRAMES[panel.frame]
+    yield Label(box.x + box.width / 2, box.y - 7, panel.title, 11, anchor="middle")
+    yield from _ticks(panel, box, with_y=with_y)
+    for tile in panel.tiles:
+        yield from _tile(panel, tile, box)
+    for curve in panel.lines:
+        yield from _curve(panel, curve, box)
+    yield Box(box.x, box.y, box.width, box.height, stroke=colour, line=line, dash=dash)
+
+
+def _ticks(panel: Panel, box: Box, *, with_y: bool) -> Iterable[Shape]:
+    bottom = box.y + box.height
+    for x, text in _tick_shares(panel.x, panel.x_names, int(box.width / 38)):
+        at = box.x + x * box.width
+        if not panel.x_names:
+            yield Path([(at, box.y), (at, bottom)], RULE)
+        yield Label(at, bottom + 15, text, 10, FAINT, _tick_anchor(x))
+    for y, text in _tick_shares(panel.y, panel.y_names, int(box.height / 24)):
+        at = bottom - y * box.height
+        if not panel.y_names:
+            yield Path([(box.x, at), (box.x + box.width, at)], RULE)
+        if with_y:
+            yield Label(box.x - 6, at + 3.5, text, 10, FAINT, "end")
+
+
+def _tick_anchor(share: float) -> Anchor:
+    """At a panel's edge a tick's text turns inwards, away from the next panel's."""
+    return "start" if share < 0.01 else "end" if share > 0.99 else "middle"
+
+
+def _tick_shares(axis: Axis, names: Sequence[str], most: int) -> list[tuple[float, str]]:
+    if names:
+        return [((i + 0.5) / len(names), name) for i, name in enumerate(names)]
+    return [(axis.share(tick) or 0.0, spell(tick)) for tick in axis.ticks(max(most, 2))]
+
+
+def _curve(panel: Panel, line: Line, box: Box) -> Iterable[Shape]:
+    points = [_place(panel, x, y, box) for x, y in zip(line.xs, line.ys, strict=True)]
+    values = [
+        "" if y is None else f"{spell(x)}, {spell(y)}"
+        for x, y in zip(line.xs, line.ys, strict=True)
+    ]
+    dash = DASHES[line.dash]
+    if line.width:
+        yield Path(points, line.colour, line.width, dash, line.name, values, clip=box)
+    for point, value in zip(points, values, strict=True):
+        if point is not None and line.marker != "none":
+            yield Dot(*point, line.colour, 3.0, line.marker, line.name, value)
+    for x in line.lost:
+        at = _place(panel, x, panel.y.high if panel.worst == "top" else panel.y.low, box)
+        if at is not None:
+            inwards = 6 if panel.worst == "top" else -6
+            yield Dot(at[0], at[1] + inwards, line.colour, 3.5, "cross", line.name, "diverged")
+
+
+def _place(panel: Panel, x: float, y: float | None, box: Box) -> Point | None:
+    across = panel.x.share(x)
+    up = None if y is None else panel.y.share(y)
+    if across is None or up is None:
+        return None
+    # Far outside is as good as anywhere outside: what reads the drawing may not take large numbers.
+    up = min(max(up, -5.0), 6.0)
+    return box.x + across * box.width, box.y + box.height - up * box.height
+
+
+def _tile(panel: Panel, tile: Tile, box: Box) -> Iterable[Shape]:
+    width, height = box.width / len(panel.x_names), box.height / len(panel.y_names)
+    x = box.x + tile.column * width
+    y = box.y + box.height - (tile.row + 1) * height
+    yield Box(x, y, width, height, CLEAR, tile.colour, name=tile.name, value=tile.text)
+    yield Label(x + width / 2, y + height / 2 + 4, tile.text, 11, TILE_INK, "middle")
+
+
+def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[Shape]:
+    x, y = left, top + 8
+    if figure.legend_title:
+        yield Label(x, y + 4, figure.legend_title, 11, FAINT)
+        x += _text_width(figure.legend_title) + 8
+    for line in figure.legend:
+        needed = 46 + _text_width(line.name)
+        if x + needed > left + width and x > left:
+            x, y = left, y + LEGEND_ROW
+        if line.width:
+            yield Path([(x, y), (x + 26, y)], line.colour, line.width, DASHES[line.dash])
+        if line.marker != "none":
+            yield Dot(x + 13, y, line.colour, 3.0, line.marker)
+        yield Label(x + 32, y + 4, line.name, 11)
+        x += needed
+
+
+def _text_width(text: str) -> float:
+    return sum(WIDE_LETTER if letter in "mwMW" else LETTER for letter in text)
+
+
+def _lowest(shapes: Iterable[Shape], least: float) -> float:
+    return max([least, *(shape.y for shape in shapes if isinstance(shape, Label))])

@@ -1,0 +1,98 @@
+"""A drawing as inline SVG: colours follow the page's mode, names and values wait for the pointer."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+from probstep.bench.report.drawing.scene import Box, Colour, Dot, Label, Path, Point, Scene
+
+CROSS = ((-1, -1), (1, 1), None, (-1, 1), (1, -1))
+
+
+def write_svg(scene: Scene, title: str) -> str:
+    """The drawing as an SVG element; every text in it is escaped.
+
+    >>> write_svg(Scene(10, 10, (Label(1, 2, "<b>"),)), "a & b")[-29:]
+    'start">&lt;b&gt;</text></svg>'
+    """
+    width, height = f"{scene.width:.0f}", f"{scene.height:.0f}"
+    body = "".join(_WRITERS[type(shape)](shape) for shape in scene.shapes)
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    least = f'style="min-width:{0.72 * scene.width:.0f}px"'
+    labels = f'data-x="{escape(scene.x_label)}" data-y="{escape(scene.y_label)}"'
+    named = f'{labels} role="img" aria-label="{escape(title)}"'
+    return f'<svg class="figure" {size} {least} {named}>{body}</svg>'
+
+
+def _path(path: Path) -> str:
+    values = f' data-v="{escape("|".join(path.values))}"' if path.name else ""
+    drawn = (
+        f'<path class="s" d="{_route(path.points)}" {_stroke(path.colour, path.width, path.dash)}'
+    )
+    drawn += f"{_name(path.name)}{values}/>"
+    return drawn if path.clip is None else _clipped(drawn, path.clip)
+
+
+def _clipped(drawn: str, box: Box) -> str:
+    """A nested SVG element shows only what lies in its box."""
+    x, y, width, height = (f"{v:.1f}" for v in (box.x, box.y, box.width, box.height))
+    place = f'x="{x}" y="{y}" width="{width}" height="{height}"'
+    return f'<svg {place} viewBox="{x} {y} {width} {height}">{drawn}</svg>'
+
+
+def _box(box: Box) -> str:
+    place = f'x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}"'
+    value = f' data-v="{escape(box.value)}"' if box.name else ""
+    colours = f"--f:{box.fill.light};--g:{box.fill.dark}"
+    stroke = _stroke(box.stroke, box.line, box.dash, colours)
+    return f'<rect class="s f" {place} {stroke}{_name(box.name)}{value}/>'
+
+
+def _dot(dot: Dot) -> str:
+    value = f' data-v="{escape(dot.value)}"' if dot.name else ""
+    named = f"{_name(dot.name)}{value}"
+    if dot.shape == "cross":
+        points = [None if c is None else _offset(dot, c) for c in CROSS]
+        at = f'data-x="{dot.x:.1f}" data-y="{dot.y:.1f}"'
+        return f'<path class="s" d="{_route(points)}" {_stroke(dot.colour, 1.6)} {at}{named}/>'
+    fill = dot.colour if dot.shape == "disc" else Colour("none", "none")
+    colours = f"--f:{fill.light};--g:{fill.dark}"
+    place = f'cx="{dot.x:.1f}" cy="{dot.y:.1f}" r="{dot.size:.1f}"'
+    return f'<circle class="s f" {place} {_stroke(dot.colour, 1.6, (), colours)}{named}/>'
+
+
+def _offset(dot: Dot, corner: tuple[int, int]) -> Point:
+    return dot.x + corner[0] * dot.size, dot.y + corner[1] * dot.size
+
+
+def _label(label: Label) -> str:
+    turn = f' transform="rotate(-90 {label.x:.1f} {label.y:.1f})"' if label.turned else ""
+    bold = ' font-weight="600"' if label.bold else ""
+    colours = f'style="--f:{label.colour.light};--g:{label.colour.dark}"'
+    place = f'x="{label.x:.1f}" y="{label.y:.1f}" font-size="{label.size:g}"'
+    anchor = f'text-anchor="{label.anchor}"'
+    return f'<text class="f" {place}{bold}{turn} {colours} {anchor}>{escape(label.text)}</text>'
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {Path: _path, Box: _box, Dot: _dot, Label: _label}
+
+
+def _route(points: Sequence[Point | None]) -> str:
+    parts, command = [], "M"
+    for point in points:
+        if point is None:
+            command = "M"
+        else:
+            parts.append(f"{command}{point[0]:.1f},{point[1]:.1f}")
+            command = "L"
+    return "".join(parts)
+
+
+def _stroke(colour: Colour, width: float, dash: tuple[float, ...] = (), more: str = "") -> str:
+    dashes = f' stroke-dasharray="{" ".join(f"{d:g}" for d in dash)}"' if dash else ""
+    style = ";".join(part for part in (f"--l:{colour.light};--d:{colour.dark}", more) if part)
+    return f'stroke-width="{width:g}"{dashes} style="{style}"'
+
+
+def _name(name: str) -> str:
+    return f' data-n="{escape(name)}"' if name else ""

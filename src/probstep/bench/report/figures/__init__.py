@@ -1,0 +1,1 @@
+"""What each figure shows: cells in, panels of lines or tiles out."""

@@ -1,0 +1,1 @@
+"""What the records say, as numbers: pure functions, no drawing and no text."""

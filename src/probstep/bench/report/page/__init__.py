@@ -1,0 +1,1 @@
+"""The page: its tables, its sentences, its HTML, its script and style."""
