@@ -40,6 +40,12 @@ class Kind(enum.StrEnum):
     plans = "plans"
 
 
+class Pages(enum.StrEnum):
+    """The pages of the documentation that are made from records."""
+
+    reproduction = "reproduction"
+
+
 def _complete_plan(start: str) -> list[str]:
     return [name for name in list_plans() if name.startswith(start)]
 
@@ -166,6 +172,18 @@ def report(
     """
     with _plain_errors():
         raise typer.Exit(commands.report_records(out, to, Console(soft_wrap=True)))
+
+
+@app.command()
+def page(
+    name: Annotated[Pages, typer.Argument(help="Which page of the documentation to make.")],
+    root: Annotated[
+        Path, typer.Option(help="A clone of the repository.", file_okay=False, exists=True)
+    ] = Path(),
+) -> None:
+    """Make a page of the documentation and its figures again, from the records in the repository."""
+    with _plain_errors():
+        raise typer.Exit(commands.write_page(name, root, Console(soft_wrap=True)))
 
 
 def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:

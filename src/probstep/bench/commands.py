@@ -92,6 +92,15 @@ def report_records(out: Path, to: Path | None, console: Console) -> int:
     return 0
 
 
+def write_page(name: str, root: Path, console: Console) -> int:
+    """Make a page of the documentation from the records in a clone of the repository."""
+    from probstep.bench.report.reproduction import write_reproduction  # as above
+
+    pages = {"reproduction": write_reproduction}
+    console.print(escape(f"Page: {pages[name](root)}"), highlight=False)
+    return 0
+
+
 def list_names(kind: str, console: Console) -> int:
     """Show the rows of a table: the problems, the methods or the plans."""
     columns, rows = LISTS[kind]()

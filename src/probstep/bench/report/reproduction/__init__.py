@@ -7,3 +7,7 @@ failures    where the algorithm fails if it is taken literally
 forecast    what the plan at full size would take, by arithmetic
 page        the text around them
 """
+
+from .page import Page as Page
+from .page import make_page as make_page
+from .page import write_reproduction as write_reproduction

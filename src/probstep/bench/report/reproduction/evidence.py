@@ -108,6 +108,13 @@ class Evidence:
         """Whether a run ends near the best on its net."""
         return end.accuracy >= self.best[end.problem] - CLOSE
 
+    def is_close_to_fixed(self, end: End) -> bool:
+        """Whether a run ends near, or above, the best fixed rate of its own optimizer."""
+        fixed = [
+            e.accuracy for e in self.choose(FIXED, bases=[end.base]) if e.problem == end.problem
+        ]
+        return end.accuracy >= max(fixed, default=0.0) - CLOSE
+
     def pair(self, usual: str, other: str) -> list[tuple[End, End]]:
         """The ends of two ways on the same net, with the same optimizer and initial rate."""
         found = {(e.problem, e.base, e.rate): e for e in self.choose(usual)}

@@ -10,7 +10,6 @@ import numpy as np
 from probstep.bench.report.drawing.axes import Axis, fit_axis
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE
-from probstep.bench.report.drawing.scene import INK
 
 STEPS = 200
 START, RATE = 2.0, 0.05
@@ -63,11 +62,12 @@ def draw_misprint() -> Figure:
     courses = {"as meant, φ/2": follow(), "as printed, f - φ/2": follow(misprinted=True)}
     lines = [
         Line(name, list(range(len(c.excess))), c.excess, colour, width=1.6)
-        for (name, c), colour in zip(courses.items(), (INK, PALETTE[1]), strict=True)
+        for (name, c), colour in zip(courses.items(), (PALETTE[0], PALETTE[1]), strict=True)
     ]
     return _figure(
         "misprint",
-        "With the misprint of the listing the loss never settles (orange); with what is meant it does.",
+        "With the misprint of the listing the loss never settles (orange); with what is meant it "
+        "does (blue).",
         Panel("f(x) = 1 + x²/2", Axis(0, STEPS), Axis(1e-16, 1e4, "log"), lines),
         "loss above its minimum",
         lines,
@@ -79,7 +79,7 @@ def draw_rounding() -> Figure:
     courses = {"literally": follow(single=True), "with a guard": follow(single=True, guarded=True)}
     lines = [
         Line(name, list(range(len(c.rates))), c.rates, colour, width=1.6)
-        for (name, c), colour in zip(courses.items(), (PALETTE[1], INK), strict=True)
+        for (name, c), colour in zip(courses.items(), (PALETTE[1], PALETTE[0]), strict=True)
     ]
     y = fit_axis([rate for line in lines for rate in line.ys if rate], "log")
     return _figure(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from probstep.bench.report.drawing.axes import Axis, fit_axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE, factor_colours, rate_colours
-from probstep.bench.report.drawing.scene import GREY, INK, Colour
+from probstep.bench.report.drawing.scene import GREY, Colour
 from probstep.bench.report.figures.heatmap import draw_heatmap
 from probstep.bench.report.figures.illustration import draw_illustration
 from probstep.bench.report.figures.rosenbrock import draw_rosenbrock
@@ -32,12 +32,12 @@ from probstep.bench.report.reproduction.evidence import (
 FRAMES = {FIXED: "fixed", OURS: "adapted", OURS_09: "adapted", HYPER: "hypergradient", L4: "L4"}
 STYLES: dict[str, tuple[Colour, str]] = {
     FIXED: (GREY, "solid"),
-    OURS: (INK, "solid"),
+    OURS: (PALETTE[0], "solid"),
     OURS_09: (PALETTE[1], "solid"),
-    NOISE: (PALETTE[0], "dashed"),
-    BOUND: (PALETTE[4], "solid"),
-    BOTH: (PALETTE[2], "dashed"),
-    DOUBLING: (PALETTE[0], "dashed"),
+    NOISE: (PALETTE[1], "dashed"),
+    BOUND: (PALETTE[2], "solid"),
+    BOTH: (PALETTE[3], "dashed"),
+    DOUBLING: (PALETTE[1], "dashed"),
 }
 CURVES = {
     "train_accuracy": ("training accuracy", "A curve for each initial rate"),
@@ -98,8 +98,8 @@ def draw_ends(evidence: Evidence) -> Figure | None:
         slug="ends",
         ways=(FIXED, OURS, OURS_09),
         bases=bases,
-        sentence="A flat, high line needs no tuning. The paper's rule (black) is flat but for large "
-        "initial rates; with momentum 0.9 (orange) it is not.",
+        sentence="A flat, high line needs no tuning. The paper's rule (blue) is flatter than fixed "
+        "rates (grey); with momentum 0.9 (orange) it is not.",
         size=(150.0, 84.0),
     )
 
@@ -111,8 +111,8 @@ def draw_noise(evidence: Evidence) -> Figure | None:
         slug="noise",
         ways=(OURS, NOISE, BOUND, BOTH),
         bases=("sgd", "momentum", "adam"),
-        sentence="If R made no difference, the blue dashes would lie on the black line, and the green "
-        "ones on the yellow.",
+        sentence="If R made no difference, each dashed line would lie on a solid one: orange on blue "
+        "without f*, pink on green with it.",
         size=(100.0, 90.0),
         only=(NOISE, BOTH),
     )
@@ -125,7 +125,7 @@ def draw_doubling(evidence: Evidence) -> Figure | None:
         slug="doubling",
         ways=(OURS, DOUBLING),
         bases=("sgd", "momentum", "adam"),
-        sentence="Adapting in every 2^i-th epoch only (blue) against adapting at every step (black).",
+        sentence="Adapting in every 2^i-th epoch only (orange) against every step (blue).",
         size=(100.0, 90.0),
         only=(DOUBLING,),
     )
@@ -213,7 +213,8 @@ def _curves(ends: Sequence[End], problem: str, metric: str, ways: Sequence[str])
                 for e in ends
                 if (e.base, e.way) == (base, way)
             ]
-            row.append(Panel(way, x, y, lines, frame=FRAMES[way]) if lines else None)
+            title = way if base == bases[0] else ""
+            row.append(Panel(title, x, y, lines, frame=FRAMES[way]) if lines else None)
         rows.append(row)
     name, sentence = CURVES.get(
         metric, ("rate in use", "Where the curves meet the start is forgotten")

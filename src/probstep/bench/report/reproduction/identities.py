@@ -31,8 +31,8 @@ def judge_identities(evidence: Evidence) -> Verdict:
     ]
     said = (
         f"largest differences after a step: {gaps[0]:.0e} from the base's own step, {gaps[1]:.0e} "
+        f"between rates of 1e-3 and 1e-1, {gaps[2]:.0e} from the Polyak step"
     )
-    said += f"between rates of 1e-3 and 1e-1, {gaps[2]:.0e} from the Polyak step"
     why = "Computed on a quadratic in double precision when this page was made."
     return Verdict("confirmed" if max(gaps) < 1e-12 else "refuted", said, why)
 

@@ -26,10 +26,12 @@ def judge_settings(evidence: Evidence) -> Verdict:
     extra = evidence.choose(OURS_09)
     said = (
         f"{min(rates)} to {max(rates)} initial rates from {spell(low)} to {spell(high)} per net; "
+        f"{len(extra)} runs of the paper's rule at momentum 0.9 beside it"
     )
-    said += f"{len(extra)} runs of the paper's rule at momentum 0.9 beside it"
-    why = "The settings are the paper's: 0.5 for the paper's rule, 0.9 for the others, torch's defaults "
-    why += f"for the rest. PyTorch is {' and '.join(evidence.origin.torch)} instead of 1.4."
+    why = (
+        "The settings are the paper's: 0.5 for the paper's rule, 0.9 for the others, torch's defaults "
+        f"for the rest. PyTorch is {' and '.join(evidence.origin.torch)} instead of 1.4."
+    )
     is_whole = min(rates) >= 6 and low == 1e-5 and high == 1.0
     return Verdict("confirmed" if is_whole else "partly", said, why, len(ours) + len(others))
 
@@ -42,11 +44,11 @@ def judge_budget(evidence: Evidence) -> Verdict:
     full = [p for p, r in runs.items() if r.epochs == paper_problem(p).paper_epochs]
     l2 = all(PROBLEMS[p].l2 == paper_problem(p).l2 for p in runs)
     said = "; ".join(f"{p}: {r.epochs} epochs of {r.subset} samples" for p, r in runs.items())
-    why = f"The penalties are the paper's ({(l2 and 'all') or 'not all'}), the number of epochs on "
-    why += (
+    why = (
+        f"The penalties are the paper's ({(l2 and 'all') or 'not all'}), the number of epochs on "
         f"{', '.join(full) or 'no net'}. Two cores cannot do more: every statement below is about "
+        "short trainings on small subsets."
     )
-    why += "short trainings on small subsets."
     return Verdict("not at this scale", said, why, len(evidence.ends))
 
 

@@ -34,12 +34,14 @@ def judge_heatmap(evidence: Evidence) -> Verdict:
     green, red = share(g >= -0.005 for g in light), share(g < -0.005 for g in heavy)
     said = (
         f"below {HEAVY} {percent(green)} of {len(light)} tiles are green or equal, from {HEAVY} on "
+        f"{percent(red)} of {len(heavy)} are worse; largest gain "
+        f"{100 * max(light):+.0f}, largest loss {100 * min(heavy):+.0f} points"
     )
-    said += f"{percent(red)} of {len(heavy)} are worse; largest gain "
-    said += f"{100 * max(light):+.0f}, largest loss {100 * min(heavy):+.0f} points"
     seeds = max(len(cell.histories) for cell in cells)
-    why = f"On digits_conv instead of cifar10_3c3d, best of {seeds} seed{'s' * (seeds > 1)}. "
-    why += "What is worse below is so next to the best fixed rates, where there is nothing to gain."
+    why = (
+        f"On digits_conv instead of cifar10_3c3d, best of {seeds} seed{'s' * (seeds > 1)}. "
+        "What is worse below is so next to the best fixed rates, where there is nothing to gain."
+    )
     is_green, is_red = green >= MOST, red >= HALF
     word: Word = (
         "confirmed" if is_green and is_red else "partly" if is_green or is_red else "refuted"
@@ -59,13 +61,13 @@ def judge_rosenbrock(evidence: Evidence) -> Verdict:
     }
     said = (
         f"the R = 0 runs are the same for {apart} steps; adapting ends lower than the small fixed "
-    )
-    said += (
         f"rate in {count(gains.values())} variants (standard step: {_last(small[STANDARD][1]):.2g} "
+        f"fixed, {_last(adapted[STANDARD][1]):.2g} adapted)"
     )
-    said += f"fixed, {_last(adapted[STANDARD][1]):.2g} adapted)"
-    why = f"The same means within {percent(SAME)}. In exact arithmetic they would be the same for ever: "
-    why += "when rounding shows depends on start and number format, which the paper does not give."
+    why = (
+        f"The same means within {percent(SAME)}. In exact arithmetic they would be the same for ever: "
+        "when rounding shows depends on start and number format, which the paper does not give."
+    )
     word: Word = "confirmed" if apart > 10 and all(gains.values()) else "partly"
     return Verdict(word, said, why, len(evidence.on("rosenbrock")))
 
@@ -94,8 +96,10 @@ def judge_rates(evidence: Evidence) -> Verdict:
         for base, (before, after) in spreads.items()
     )
     have_met = all(after < FORGOTTEN for _, after in spreads.values())
-    why = "On a narrow net, a subset and few epochs: the rates move towards each other, and the noisier "
-    why += "regime that the paper sees after many epochs is out of reach."
+    why = (
+        "On a narrow net, a subset and few epochs: the rates move towards each other, and the noisier "
+        "regime that the paper sees after many epochs is out of reach."
+    )
     return Verdict("partly" if have_met else "not at this scale", said, why, len(ends))
 
 

@@ -45,15 +45,16 @@ def judge_best(evidence: Evidence) -> Verdict:
     close, beside = share(map(evidence.is_close, rest)), share(map(evidence.is_close, fixed))
     said = (
         f"{percent(close)} of the runs end within {100 * CLOSE:.0f} points of the best on the net "
+        f"(fixed rates: {percent(beside)}; SGD: {percent(share(map(evidence.is_close, sgd)))})"
     )
-    said += f"(fixed rates: {percent(beside)}; SGD: {percent(share(map(evidence.is_close, sgd)))})"
     by_net = {p: [e for e in rest if e.problem == p] for p in NETS}
     shares = (f"{p} {percent(share(map(evidence.is_close, es)))}" for p, es in by_net.items() if es)
+    same = share(evidence.is_close_to_fixed(e) for e in rest)
     why = (
-        f"By net: {', '.join(shares)}. The best is over all ways, rates and optimizers, so that a "
+        f"By net: {', '.join(shares)}. The best is over all ways, rates and optimizers, so that "
+        f"a slow optimizer counts against the rule; {percent(same)} are as close to the best "
+        "fixed rate of their own optimizer. The budget is short: a small rate has little time."
     )
-    why += "slow optimizer counts against the rule that adapts it; the budget is short, so that a small "
-    why += "rate has little time to grow."
     word: Word = "confirmed" if close >= MOST else "partly" if close > beside else "refuted"
     return Verdict(word, said, why, len(ours) + len(fixed))
 
@@ -66,8 +67,10 @@ def judge_small(evidence: Evidence) -> Verdict:
         return NO_RECORDS
     lost = [e for e in small if not evidence.has_trained(e)]
     trained = share(map(evidence.has_trained, small))
-    said = f"{count(map(evidence.has_trained, small))} runs from {spell(SMALL)} and below have trained "
-    said += f"(fixed rates: {count(map(evidence.has_trained, fixed))})"
+    said = (
+        f"{count(map(evidence.has_trained, small))} runs from {spell(SMALL)} and below have trained "
+        f"(fixed rates: {count(map(evidence.has_trained, fixed))})"
+    )
     why = f"Exceptions: {name_ends(lost)}." if lost else "No exception."
     word: Word = "confirmed" if not lost else "partly" if trained >= NEARLY_ALL else "refuted"
     return Verdict(word, said, why, len(small) + len(fixed))
@@ -81,8 +84,13 @@ def judge_large(evidence: Evidence) -> Verdict:
     lost = [e for e in large if not evidence.has_trained(e)]
     named = [e for e in lost if e.base == "adam" and e.problem.startswith("fmnist")]
     said = f"{len(lost)} of {len(large)} runs from {spell(LARGE)} and above have not trained"
-    why = f"They are: {name_ends(lost)}. " if lost else ""
-    why += "Adam on fmnist is among them." if named else "Adam on fmnist is not among them."
+    why = (
+        f"They are: {name_ends(lost)}. "
+        if lost
+        else "Adam on fmnist is among them."
+        if named
+        else "Adam on fmnist is not among them."
+    )
     return Verdict("confirmed" if named else "partly" if lost else "refuted", said, why, len(large))
 
 
@@ -108,8 +116,8 @@ def judge_rivals(evidence: Evidence) -> Verdict:
         "L4 is not robust": bool(lost),
         "L4 is among the fastest where it trains": fast >= HALF,
     }
-    said = f"trained: fixed {percent(trained[FIXED])}, HD {percent(trained[HYPER])}, paper's rule "
-    said += (
+    said = (
+        f"trained: fixed {percent(trained[FIXED])}, HD {percent(trained[HYPER])}, paper's rule "
         f"{percent(trained[OURS])}; L4 lost {len(lost)} of {len(l4)}, among the fastest third in "
     )
     said += percent(fast)
@@ -140,9 +148,13 @@ def judge_noise(evidence: Evidence) -> Verdict:
         return NO_RECORDS
     said, same = _compare(pairs, "with R")
     worse = [other for usual, other in pairs if other.accuracy < usual.accuracy - CLOSE]
-    why = "R is the variance of the batch mean, from the losses of the samples. It shortens every step "
-    why += "by phi/(phi + R), and so hurts where the predicted decrease phi is small against it"
-    why += f": {name_ends(worse)}." if worse else "; here it hardly ever is."
+    why = (
+        "R is the variance of the batch mean, from the losses of the samples. It shortens every step "
+        "by phi/(phi + R), and so hurts where the predicted decrease phi is small against it"
+        f": {name_ends(worse)}."
+        if worse
+        else "; here it hardly ever is."
+    )
     word: Word = "confirmed" if same >= NEARLY_ALL else "partly" if same >= HALF else "refuted"
     return Verdict(word, said, why, 2 * len(pairs))
 
@@ -155,8 +167,10 @@ def judge_doubling(evidence: Evidence) -> Verdict:
     said, same = _compare(pairs, "adapting in every 2^i-th epoch")
     passes = fmean(passes_per_step(other.cell) for _, other in pairs)
     said += f"; {passes:.2f} forward passes per step instead of 2"
-    why = "A proposal of the paper, without numbers. It holds where the rate of the first epochs "
-    why += "is good for the later ones."
+    why = (
+        "A proposal of the paper, without numbers. It holds where the rate of the first epochs "
+        "is good for the later ones."
+    )
     word: Word = "confirmed" if same >= NEARLY_ALL else "partly" if same >= HALF else "refuted"
     return Verdict(word, said, why, 2 * len(pairs))
 
@@ -166,6 +180,6 @@ def _compare(pairs: Sequence[tuple[End, End]], label: str) -> tuple[str, float]:
     same = share(abs(gap) <= CLOSE for gap in gaps)
     text = (
         f"{label} {percent(same)} of {len(gaps)} runs end within {100 * CLOSE:.0f} points of the "
+        f"same run without; median difference {100 * median(gaps):+.1f} points, worst "
     )
-    text += f"same run without; median difference {100 * median(gaps):+.1f} points, worst "
     return text + f"{100 * min(gaps):+.0f}", same
