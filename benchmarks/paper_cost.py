@@ -24,8 +24,8 @@ from torch import nn
 
 from probstep import PaperRule, ProbStep
 from probstep.bench.problems import get_problem
-from probstep.bench.report.reproduction.evidence import NETS
-from probstep.bench.report.reproduction.forecast import INPUTS
+from probstep.bench.report.studies.reproduction.evidence import NETS
+from probstep.bench.report.studies.reproduction.forecast import INPUTS
 
 RECORDS = Path(__file__).parent / "records" / "paper_cost.jsonl"
 BASES: dict[str, Callable[..., torch.optim.Optimizer]] = {

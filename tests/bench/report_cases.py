@@ -11,7 +11,7 @@ def make_run(problem="digits_mlp", method="sgd", rate=0.1, seed=0, epochs=4, **v
     return Run(problem, method, rate, seed, epochs, **values)
 
 
-def make_records(run, loss=0.5, accuracy=0.9, status="done", passes=1, reason=None):
+def make_records(run, loss=0.5, accuracy=0.9, status="done", passes=1.0, reason=None):
     """A run that goes from a loss of 2 to its end in equal steps."""
     records = []
     for epoch in range(run.epochs + 1):
@@ -30,7 +30,7 @@ def make_records(run, loss=0.5, accuracy=0.9, status="done", passes=1, reason=No
                 test_accuracy=None if is_lost else share * accuracy,
                 effective_rate=run.rate,
                 steps=10 * epoch,
-                forward_passes=10 * epoch * passes,
+                forward_passes=round(10 * epoch * passes),
                 time={"training_seconds": 0.5 * epoch * passes},
             )
         )
@@ -38,11 +38,12 @@ def make_records(run, loss=0.5, accuracy=0.9, status="done", passes=1, reason=No
 
 
 def make_sweep(problem="digits_mlp", rates=RATES):
-    """SGD that depends on its rate, one that is adapted, one of each rival."""
+    """SGD that depends on its rate, both rules around it, one of each rival."""
     runs = []
     for i, rate in enumerate(rates):
         runs.append(make_records(make_run(problem, "sgd", rate), 2 / (i + 1), 0.15 * (i + 1)))
         runs.append(make_records(make_run(problem, "probstep_sgd", rate), 0.3, 0.9, passes=2))
+        runs.append(make_records(make_run(problem, "robust_sgd", rate), 0.32, 0.88, passes=1.1))
         runs.append(make_records(make_run(problem, "sgd_hd", rate), 1.0, 0.5))
     lost = make_run(problem, "adam", 1.0)
     runs.append(make_records(lost, status="diverged", reason="the training loss was not finite"))

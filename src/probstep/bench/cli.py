@@ -40,12 +40,6 @@ class Kind(enum.StrEnum):
     plans = "plans"
 
 
-class Pages(enum.StrEnum):
-    """The pages of the documentation that are made from records."""
-
-    reproduction = "reproduction"
-
-
 def _complete_plan(start: str) -> list[str]:
     return [name for name in list_plans() if name.startswith(start)]
 
@@ -151,7 +145,7 @@ def show(
 ) -> None:
     """Show how far the runs in an output directory are, also while they are being made.
 
-    The scores are those of the last epoch, the median over the seeds.
+    The scores are those of the last epoch, the mean over the seeds.
     """
     with _plain_errors():
         raise typer.Exit(commands.show_records(out, _wide_console(), as_json=as_json))
@@ -175,15 +169,28 @@ def report(
 
 
 @app.command()
-def page(
-    name: Annotated[Pages, typer.Argument(help="Which page of the documentation to make.")],
-    root: Annotated[
-        Path, typer.Option(help="A clone of the repository.", file_okay=False, exists=True)
-    ] = Path(),
+def collect(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    to: Annotated[Path, typer.Option(help="The file that is written.", dir_okay=False)],
 ) -> None:
-    """Make a page of the documentation and its figures again, from the records in the repository."""
+    """Write a line per finished run, with its curves: small enough to keep in a repository."""
     with _plain_errors():
-        raise typer.Exit(commands.write_page(name, root, Console(soft_wrap=True)))
+        raise typer.Exit(commands.collect_records(out, to, Console(soft_wrap=True)))
+
+
+@app.command()
+def page(
+    name: Annotated[str, typer.Argument(help="The page, such as `robust`.")],
+    records: Annotated[Path, typer.Option(help="Where the records are.", file_okay=False)] = Path(
+        "benchmarks", "records"
+    ),
+    docs: Annotated[Path, typer.Option(help="Where the page goes.", file_okay=False)] = Path(
+        "docs"
+    ),
+) -> None:
+    """Make a page of the documentation, and its figures, from the records in the repository."""
+    with _plain_errors():
+        raise typer.Exit(commands.publish_page(name, records, docs, Console(soft_wrap=True)))
 
 
 def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:

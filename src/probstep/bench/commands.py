@@ -11,11 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from probstep.bench.methods import METHODS
+from probstep.bench.names import check_name
 from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records, store
+from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
+from probstep.bench.report.numbers.histories import make_history, read_histories
+from probstep.bench.report.numbers.summaries import write_summaries
 from probstep.bench.runs.estimate import (
     Cost,
     Costs,
@@ -68,7 +71,7 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
     unread: list[Path] = []
-    rows = summarise(read_records(out, unread))
+    rows = summarise(make_history(records) for records in read_ends(out, unread))
     if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
@@ -92,12 +95,20 @@ def report_records(out: Path, to: Path | None, console: Console) -> int:
     return 0
 
 
-def write_page(name: str, root: Path, console: Console) -> int:
-    """Make a page of the documentation from the records in a clone of the repository."""
-    from probstep.bench.report.reproduction import write_reproduction  # as above
+def collect_records(out: Path, to: Path, console: Console) -> int:
+    """Write a line per finished run of an output directory, small enough to keep."""
+    count = write_summaries(read_histories(out), to)
+    console.print(escape(f"{count} runs in {to}"), highlight=False)
+    return 0
 
-    pages = {"reproduction": write_reproduction}
-    console.print(escape(f"Page: {pages[name](root)}"), highlight=False)
+
+def publish_page(name: str, records: Path, docs: Path, console: Console) -> int:
+    """Make a page of the documentation from records."""
+    from probstep.bench.report.publish import PAGES, publish  # matplotlib, likewise
+
+    check_name(name, PAGES, kind="page")
+    for path in publish(name, records, docs):
+        console.print(escape(str(path)), highlight=False)
     return 0
 
 

@@ -3,30 +3,30 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from probstep.bench.records import Record, Run
+from probstep.bench.report.numbers.cells import Cell, make_cells
+from probstep.bench.report.numbers.histories import History
 
 BUDGET = ("batch_size", "subset", "evaluation")  # shown where rows differ in them
 SCORES = ("train_loss", "test_loss", "test_accuracy", "effective_rate")
 
 
-def summarise(runs: Iterable[Sequence[Record]]) -> list[dict[str, Any]]:
-    """A row for the seeds of each otherwise equal run: how far they are, medians of their scores.
+def summarise(histories: Iterable[History]) -> list[dict[str, Any]]:
+    """A row for the seeds of each otherwise equal run: how far they are, the means of their scores.
 
+    >>> from probstep.bench.records import Record, Run
+    >>> from probstep.bench.report.numbers.histories import make_history
     >>> run = Run("line", "sgd", rate=0.1, seed=0, epochs=1)
-    >>> summarise([[Record(run=run, epoch=1, status="done", train_loss=0.5)]])[0]["train_loss"]
+    >>> history = make_history([Record(run=run, epoch=1, status="done", train_loss=0.5)])
+    >>> summarise([history])[0]["train_loss"]
     0.5
     """
-    groups: dict[str, list[Sequence[Record]]] = {}
-    for records in runs:
-        groups.setdefault(replace(records[0].run, seed=0).key, []).append(records)
-    return sorted((_row(group) for group in groups.values()), key=_order)
+    return sorted((_row(cell) for cell in make_cells(histories)), key=_order)
 
 
 def draw_table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -65,10 +65,8 @@ def _printable(text: str) -> str:
     return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
-def _row(group: list[Sequence[Record]]) -> dict[str, Any]:
-    run: Run = group[0][0].run
-    last = [records[-1] for records in group]
-    scored = [_last_scored(records) for records in group]
+def _row(cell: Cell) -> dict[str, Any]:
+    run, histories = cell.run, cell.histories
     return {
         "problem": run.problem,
         "method": run.method,
@@ -78,22 +76,12 @@ def _row(group: list[Sequence[Record]]) -> dict[str, Any]:
         "subset": run.subset,
         "evaluation": run.evaluation,
         "epochs": run.epochs,
-        "seeds": len(group),
-        "epoch": median(record.epoch for record in last),
-        **{name: _median([getattr(record, name) for record in scored]) for name in SCORES},
-        "status": dict(Counter(record.status for record in last)),
-        "reasons": sorted({record.reason for record in last if record.reason}),
+        "seeds": len(histories),
+        "epoch": median(history.epoch for history in histories),
+        **{name: cell.latest(name) for name in SCORES},
+        "status": dict(Counter(history.status for history in histories)),
+        "reasons": sorted({history.reason for history in histories if history.reason}),
     }
-
-
-def _last_scored(records: Sequence[Record]) -> Record:
-    """The last record, or the one before an unfinished epoch."""
-    return next((record for record in reversed(records) if not record.is_mark), records[-1])
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,43 +1,85 @@
-"""The numbers behind the report's figures and tables."""
+"""What a cell, a mean over seeds, a diverged run, a ratio and a floor are."""
+
+import math
 
 import pytest
 
-from probstep.bench.report.figures.grid import draw_grid
-from probstep.bench.report.figures.heatmap import momentum_differences
-from probstep.bench.report.figures.profiles import draw_profiles, loss_ratios
-from probstep.bench.report.figures.sensitivity import draw_sensitivity
-from probstep.bench.report.numbers.cells import middle
-from probstep.bench.report.page.sentences import conclude
-from probstep.bench.report.page.tables import (
-    reliability,
-    tabulate_failures,
-    tabulate_overhead,
-    tabulate_reliability,
-    tabulate_settings,
+from probstep.bench.overview import summarise
+from probstep.bench.records import Record, read_records
+from probstep.bench.report.numbers.cells import FLOOR, seed_mean
+from probstep.bench.report.numbers.comparisons import (
+    compare,
+    find_best_fixed,
+    share_to_target,
+    steps_to_target,
+)
+from probstep.bench.report.numbers.histories import make_history, read_histories
+from probstep.bench.report.numbers.measures import loss_ratios, reliability
+from probstep.bench.report.numbers.summaries import (
+    decode_summary,
+    encode_summary,
+    read_summaries,
+    write_summaries,
 )
 
-from ..report_cases import RATES, cells_of, make_records, make_run, make_sweep
+from ..report_cases import cells_of, make_records, make_run, make_sweep, write_records
 
 
-def rows_of(table):
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-
-
-def test_seeds_are_one_cell_and_its_end_is_their_median():
-    runs = [make_records(make_run(seed=s), loss) for s, loss in enumerate((0.1, 0.7, 0.3))]
+def test_seeds_are_one_cell_and_its_end_is_their_geometric_mean():
+    runs = [make_records(make_run(seed=s), loss) for s, loss in enumerate((0.1, 0.8, 0.1))]
     [cell] = cells_of(runs)
-    assert cell.final("train_loss") == pytest.approx(0.3)
+    assert cell.final("train_loss") == pytest.approx(0.2)
+    assert cell.curve("train_loss")[1][-1] == pytest.approx(0.2)
     assert cell.best_seed("train_loss") == pytest.approx(0.1)
 
 
-def test_a_diverged_seed_counts_as_the_worst():
-    runs = [make_records(make_run(seed=s), 0.1) for s in (0, 1)]
-    runs.append(make_records(make_run(seed=2), status="diverged"))
+def test_accuracies_have_their_arithmetic_mean():
+    runs = [make_records(make_run(seed=s), accuracy=a) for s, a in enumerate((0.4, 0.9))]
+    [cell] = cells_of(runs)
+    assert cell.final("test_accuracy") == pytest.approx(0.65)
+    assert cell.curve("test_accuracy")[1][-1] == pytest.approx(0.65)
+
+
+def test_a_cell_with_a_diverged_run_has_no_value_from_there_on():
+    good = [make_records(make_run(seed=s), 0.1) for s in (0, 1)]
+    lost = make_run(seed=2)
+    bad = [*make_records(lost)[:2], Record(run=lost, epoch=2, status="diverged")]
+    [cell] = cells_of([*good, bad])
+    assert cell.has_diverged
+    assert cell.final("train_loss") is None
+    known = [value is not None for value in cell.curve("train_loss")[1]]
+    assert known == [True, True, False, False, False]
+    assert seed_mean([0.5, None], "test_accuracy") is None
+
+
+def test_an_unfinished_run_counts_as_far_as_it_goes():
+    runs = [make_records(make_run(seed=0), 0.1), make_records(make_run(seed=1), 0.4)[:2]]
     [cell] = cells_of(runs)
     assert cell.final("train_loss") == pytest.approx(0.1)
-    [cell] = cells_of(runs[1:])
-    assert cell.final("train_loss") is None
-    assert middle([None, 0.5, 0.9], "test_accuracy") == 0.5
+    assert cell.latest("train_loss") == pytest.approx(math.sqrt(0.1 * 1.6))
+    assert cell.curve("train_loss")[1][1:] == pytest.approx(
+        [math.sqrt(1.525 * 1.6), 1.05, 0.575, 0.1]
+    )
+
+
+def test_the_table_of_show_and_the_report_say_the_same(tmp_path):
+    runs = [make_records(make_run(seed=s), loss) for s, loss in enumerate((0.1, 0.4))]
+    runs.append(make_records(make_run("regression"), status="diverged"))
+    cells = {cell.problem: cell for cell in cells_of(runs)}
+    for row in summarise(make_history(records[-1:]) for records in runs):
+        for metric in ("train_loss", "test_accuracy"):
+            assert row[metric] == cells[row["problem"]].final(metric)
+
+
+def test_columns_of_numbers_tell_what_the_records_tell(tmp_path):
+    out = write_records(tmp_path, make_sweep())
+    for quick, records in zip(read_histories(out), read_records(out), strict=True):
+        whole = make_history(records)
+        assert (quick.run, quick.status, quick.epoch) == (whole.run, whole.status, whole.epoch)
+        assert (quick.steps, quick.seconds) == (whole.steps, whole.seconds)
+        assert list(quick.epochs) == whole.epochs
+        for metric, values in whole.scores.items():
+            assert list(quick.scores[metric]) == pytest.approx(values, nan_ok=True, abs=0)
 
 
 def test_a_failed_run_is_not_held_against_its_method():
@@ -69,81 +111,72 @@ def test_reliability_is_the_share_of_rates_within_some_per_cent_of_the_best():
     assert reliability(cells, "train_loss", 2 / 6, 0.2) == pytest.approx(2 / 6)
 
 
-def test_the_table_of_reliability_says_who_needs_no_tuning():
-    rows = {row["method"]: row for row in rows_of(tabulate_reliability(cells_of(make_sweep())))}
-    assert rows["probstep_sgd"]["within 5%"] == 1.0
-    assert rows["sgd"]["within 5%"] == pytest.approx(1 / 6)
-    assert rows["adam"]["worst"] == "diverged"
+def test_a_loss_below_one_per_cent_of_the_first_is_as_good_as_one_per_cent():
+    runs = [make_records(make_run(rate=rate), loss) for rate, loss in ((0.1, 1e-9), (1.0, 0.02))]
+    runs += [make_records(make_run(method="robust_sgd", rate=0.1), 1e-6)]
+    cells = cells_of(runs)
+    assert [cell.judged("train_loss") for cell in cells] == pytest.approx([FLOOR * 2] * 3)
+    assert loss_ratios(cells)["sgd"] == pytest.approx([1.0, 1.0])
+    [ours] = compare([c for c in cells if c.method == "robust_sgd"], find_best_fixed(cells))
+    assert (ours.ratio, ours.worst_seed) == (pytest.approx(1.0), pytest.approx(1.0))
 
 
-def test_overhead_is_told_against_the_fixed_rate_around_the_same_optimizer():
-    rows = {row["method"]: row for row in rows_of(tabulate_overhead(cells_of(make_sweep())))}
-    assert rows["probstep_sgd"]["times fixed"] == pytest.approx(2.0)
-    assert rows["probstep_sgd"]["more than fixed"] == pytest.approx(1.0)
-    assert rows["sgd"]["forward passes per step"] == pytest.approx(1.0)
+def fixed_and_ours():
+    fixed = [(0.1, 0, 0.5), (0.1, 1, 2.0), (1.0, 0, 1.5), (1.0, 1, 1.5), (0.2, 0, 0.1)]
+    runs = [make_records(make_run(rate=r, seed=s), loss) for r, s, loss in fixed]
+    ours = [make_run(method="robust_sgd", rate=1e-3, seed=s) for s in (0, 1)]
+    return cells_of([*runs, *(make_records(run, loss=0.5) for run in ours)])
 
 
-def test_failures_are_listed_with_their_reason():
-    [row] = rows_of(tabulate_failures(cells_of(make_sweep())))
-    assert (row["method"], row["status"], row["epoch"]) == ("adam", "diverged", 4.0)
-    assert row["reason"] == "the training loss was not finite"
+def test_a_cell_is_compared_with_the_best_rate_that_has_all_seeds():
+    cells = fixed_and_ours()
+    [(place, best)] = find_best_fixed(cells).items()
+    assert place == ("digits_mlp", "sgd", "constant")
+    assert (best.cell.rate, best.is_at_edge) == (0.1, True)
+    assert best.loss == pytest.approx(1.0)
+    [ours] = compare([c for c in cells if c.method == "robust_sgd"], {place: best})
+    assert (ours.ratio, ours.worst_seed) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert ours.points == pytest.approx(0.0)
 
 
-def test_settings_say_what_a_rate_means_and_take_strangers_methods():
-    cells = cells_of([*make_sweep(), make_records(make_run(method="mine"))])
-    rows = {row["method"]: row for row in rows_of(tabulate_settings(cells))}
-    assert rows["sgd"]["its rate is"] == "the step size, to be chosen"
-    assert rows["sgd"]["rates here"] == "6: 1e-5 to 1"
-    assert rows["mine"]["family"] == "from elsewhere"
+def test_time_to_target_is_when_the_loss_of_the_best_fixed_rate_is_reached():
+    cells = fixed_and_ours()
+    [best] = find_best_fixed(cells).values()
+    [ours] = [cell for cell in cells if cell.method == "robust_sgd"]
+    assert ours.curve("train_loss")[1] == pytest.approx([2.0, 1.625, 1.25, 0.875, 0.5])
+    assert share_to_target(ours, best.loss) == 0.75
+    assert steps_to_target(ours, best.loss) == 30.0
+    assert share_to_target(ours, 0.1) == math.inf
 
 
-def test_profiles_compare_with_the_best_of_the_problem_and_never_count_the_diverged():
-    ratios = loss_ratios(cells_of(make_sweep()))
-    assert ratios["probstep_sgd"] == pytest.approx([1.0] * 6)
-    assert ratios["adam"] == [float("inf")]
-    figure = draw_profiles(cells_of(make_sweep()))
-    [adam] = [line for line in figure.rows[0][0].lines if line.name == "adam"]
-    assert set(adam.ys) == {0.0}
-    [ours] = [line for line in figure.rows[0][0].lines if line.name == "probstep_sgd"]
-    assert (ours.xs[-1], ours.ys[-1]) == (1000.0, 1.0)
+def test_a_diverged_cell_is_infinitely_worse_than_the_best_fixed_rate():
+    runs = [make_records(make_run()), make_records(make_run(rate=9.0), status="diverged")]
+    cells = cells_of(runs)
+    ratios = {one.cell.rate: one.ratio for one in compare(cells, find_best_fixed(cells))}
+    assert ratios == {0.1: 1.0, 9.0: math.inf}
 
 
-def test_the_heatmap_is_adapted_minus_fixed_at_each_rate_and_momentum():
-    runs = []
-    for method, accuracy in (("momentum", 0.5), ("probstep_momentum", 0.8)):
-        for beta in (0.5, 0.9):
-            run = make_run(method=method, settings={"momentum": beta})
-            runs.append(make_records(run, accuracy=accuracy + 0.1 * (beta > 0.6)))
-    assert momentum_differences(cells_of(runs)) == {
-        (0.1, 0.5): pytest.approx(0.3),
-        (0.1, 0.9): pytest.approx(0.3),
-    }
+def test_a_run_under_a_schedule_is_compared_with_fixed_rates_under_the_same():
+    decay = {"schedule": "linear"}
+    runs = [make_records(make_run(), 0.5), make_records(make_run(settings=decay), 0.25)]
+    runs += [make_records(make_run(method="sgd_linear", rate=1.0), 0.2)]
+    runs += [make_records(make_run(method="robust_sgd", settings=decay), 0.4)]
+    cells = cells_of(runs)
+    [ours] = compare([c for c in cells if c.method == "robust_sgd"], find_best_fixed(cells))
+    assert (ours.best.cell.method, ours.ratio) == ("sgd_linear", pytest.approx(2.0))
 
 
-def test_the_grid_has_the_papers_panels_and_frames_and_a_curve_per_rate():
-    figure = draw_grid(cells_of(make_sweep()), "train_accuracy")
-    assert figure.groups == [("SGD", 3), ("Adam", 3)]
-    [row] = figure.rows
-    frames = [panel.frame for panel in row]
-    assert frames == ["fixed", "adapted", "hypergradient", "fixed", "adapted", "L4"]
-    assert [len(panel.lines) for panel in row] == [6, 6, 6, 1, 1, 2]
-    colours = [line.colour for line in row[0].lines]
-    assert len(set(colours)) == len(RATES)
-    assert colours == [line.colour for line in row[1].lines]
-
-
-def test_a_diverged_end_is_a_cross_at_the_worst_edge():
-    runs = [make_records(make_run(rate=rate)) for rate in (0.01, 0.1)]
-    runs.append(make_records(make_run(rate=1.0), status="diverged"))
-    [[panel]] = draw_sensitivity(cells_of(runs), "train_loss").rows
-    assert list(panel.lines[0].lost) == [1.0]
-    assert panel.worst == "top"
-
-
-def test_three_sentences_say_what_fixed_and_adapted_rates_did_and_the_cost():
-    sweep = [r for r in make_sweep() if r[0].run.method in ("sgd", "probstep_sgd")]
-    fixed, adapted, cost = conclude(cells_of(sweep))
-    assert "1 of 6 ended within 5% of the best (SGD on digits_mlp: 15% to 90%" in fixed
-    assert "6 of 6 ended within 5% of the best" in adapted
-    assert "2.00 forward passes per step instead of 1.00, and 2.00 times" in cost
-    assert conclude(cells_of([r for r in sweep if r[0].run.method == "sgd"])) == []
+def test_a_summary_of_a_run_says_what_its_records_say_with_five_digits(tmp_path):
+    histories = [make_history(records) for records in make_sweep()]
+    running = make_history(make_records(make_run(seed=7))[:2])
+    path = tmp_path / "runs.jsonl"
+    assert write_summaries([*histories, running], path) == len(histories)
+    kept = {history.run.key: history for history in read_summaries(path)}
+    for history in histories:
+        found = kept[history.run.key]
+        assert (found.status, found.steps) == (history.status, history.steps)
+        for metric in ("train_loss", "test_accuracy", "forward_passes", "effective_rate"):
+            values = list(history.scores[metric])
+            assert found.scores[metric] == pytest.approx(values, rel=1e-4, nan_ok=True)
+    again = [encode_summary(decode_summary(line)) for line in path.read_text().splitlines()]
+    assert again == path.read_text().splitlines()

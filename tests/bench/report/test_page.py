@@ -116,9 +116,10 @@ def test_the_command_says_what_matters_and_where_the_page_is(tmp_path):
     words = ["report", str(tmp_path / "out"), "--to", str(tmp_path / "page")]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0
-    fixed, adapted, cost, where = result.stdout.splitlines()
+    default, paper, fixed, cost, where = result.stdout.splitlines()
+    assert default.startswith("The default rule: from initial rates of 1e-5 to 1")
+    assert paper.startswith("The paper's rule:")
     assert fixed.startswith("Fixed rates: from initial rates of 1e-5 to 1")
-    assert adapted.startswith("Adapted by probstep:")
     assert cost.startswith("The cost:")
     assert where == f"Report: {tmp_path / 'page' / 'report.html'}"
 

@@ -59,7 +59,7 @@ SCHEDULED: tuple[Method, ...] = tuple(
 
 _adapted = partial(
     Method,
-    family="adapted",
+    family="paper's rule",
     rate="start",
     default_rate=1e-3,
     source="A probabilistically motivated learning rate adaptation for stochastic optimization",
@@ -67,7 +67,7 @@ _adapted = partial(
     read_rate=read_adapted,
 )
 _ROBUST: dict[str, Any] = {
-    "family": "adapted",
+    "family": "default rule",
     "rate": "start",
     "default_rate": 1e-3,
     "needs": Needs(closure=True),

@@ -14,3 +14,6 @@ from .record import last_epoch as last_epoch
 from .record import last_sizes as last_sizes
 from .record import read_records as read_records
 from .record import without_overcome as without_overcome
+from .scores import Scores as Scores
+from .scores import read_ends as read_ends
+from .scores import read_scores as read_scores

@@ -13,12 +13,13 @@ from probstep.bench.report.figures.illustration import draw_illustration
 from probstep.bench.report.figures.profiles import draw_profiles
 from probstep.bench.report.figures.rosenbrock import draw_rosenbrock, is_rosenbrock
 from probstep.bench.report.figures.sensitivity import draw_sensitivity
-from probstep.bench.report.numbers.cells import Cell, make_cells
+from probstep.bench.report.numbers.cells import COLUMNS, Cell, make_cells
 from probstep.bench.report.numbers.histories import read_histories
 from probstep.bench.report.page.html import write_page
 from probstep.bench.report.page.sentences import conclude
 from probstep.bench.report.page.tables import (
     Table,
+    tabulate_comparisons,
     tabulate_failures,
     tabulate_finals,
     tabulate_overhead,
@@ -26,9 +27,10 @@ from probstep.bench.report.page.tables import (
     tabulate_settings,
 )
 
-ADAPTIVE = ("adapted", "hypergradient", "L4")
+ADAPTIVE = tuple(column for column in COLUMNS if column != "fixed")
 TABLES = (
     tabulate_reliability,
+    tabulate_comparisons,
     tabulate_overhead,
     tabulate_failures,
     tabulate_settings,

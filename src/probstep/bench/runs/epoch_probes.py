@@ -1,13 +1,13 @@
 """What an epoch's probes saw: gathered after each step, told as a few plain numbers."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.optim import Optimizer
 
 from probstep import ProbStep
+from probstep.bench.means import quantile
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -38,21 +38,6 @@ class EpochProbes:
 def watch_probes(optimizer: Optimizer) -> EpochProbes | None:
     """A watcher for the coming epoch, or None for an optimizer that does not probe."""
     return EpochProbes(optimizer, optimizer.metrics()) if isinstance(optimizer, ProbStep) else None
-
-
-def quantile(values: Sequence[float], q: float) -> float | None:
-    """The value below which a share q of the values lies, linear between neighbours.
-
-    >>> quantile([3.0, 1.0, 2.0], 0.5), quantile([0.0, 1.0], 0.25), quantile([], 0.5)
-    (2.0, 0.25, None)
-    """
-    if not values:
-        return None
-    ordered = sorted(values)
-    position = q * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
 
 
 def _is_count(name: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scaling = Literal["linear", "log"]
+LEAST = math.log10(2)  # a logarithmic axis spans at least a factor of two
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class Axis:
     >>> axis = Axis(1e-5, 1.0, "log")
     >>> axis.share(1e-5), axis.share(1.0), axis.ticks(3)
     (0.0, 1.0, [1e-05, 0.001, 0.1])
+    >>> Axis(0.5, 3.0, "log").ticks(4), Axis(1.1, 1.6, "log").ticks(3)
+    ([0.5, 1.0, 2.0], [1.2, 1.4, 1.6])
     >>> Axis(0.0, 1.0).ticks(3)
     [0.0, 0.5, 1.0]
     """
@@ -38,10 +41,22 @@ class Axis:
         return math.log10(value) if self.scaling == "log" else value
 
     def _decades(self, most: int) -> list[float]:
-        first = math.ceil(math.log10(self.low) - 1e-9)
-        last = math.floor(math.log10(self.high) + 1e-9)
-        stride = max(1, math.ceil((last - first + 1) / most))
-        return [float(f"1e{power}") for power in range(first, last + 1, stride)]
+        """Powers of ten; where there are few, more between them."""
+        decades = self._multiples((1,))
+        if len(decades) > most:
+            return decades[:: math.ceil(len(decades) / most)]
+        for digits in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1, 3)):
+            found = self._multiples(digits)
+            if len(found) <= most and len(decades) < 3:
+                return found if len(found) > 1 else self._steps(most)
+        return decades if len(decades) > 1 else self._steps(most)
+
+    def _multiples(self, digits: tuple[int, ...]) -> list[float]:
+        first = math.floor(math.log10(self.low)) - 1
+        last = math.ceil(math.log10(self.high)) + 1
+        found = (float(f"{d}e{power}") for power in range(first, last + 1) for d in digits)
+        room = 1 + 1e-9
+        return [value for value in found if self.low / room <= value <= self.high * room]
 
     def _steps(self, most: int) -> list[float]:
         step = _round_up((self.high - self.low) / most)
@@ -56,7 +71,7 @@ def fit_axis(values: Iterable[float], scaling: Scaling = "linear", margin: float
     >>> fit_axis([0.0, 10.0], margin=0.1)
     Axis(low=-1.0, high=11.0, scaling='linear')
     >>> fit_axis([]), fit_axis([1e-3, 0.0], "log", margin=0.0)
-    (Axis(low=0.0, high=1.0, scaling='linear'), Axis(low=0.000316..., high=0.00316..., scaling='log'))
+    (Axis(low=0.0, high=1.0, scaling='linear'), Axis(low=0.000707..., high=0.00141..., scaling='log'))
     """
     shown = [v for v in values if math.isfinite(v) and (scaling == "linear" or v > 0)]
     if not shown:
@@ -86,9 +101,9 @@ def _fit_linear(values: list[float], margin: float) -> Axis:
 
 def _fit_log(values: list[float], margin: float) -> Axis:
     low, high = math.log10(min(values)), math.log10(max(values))
-    if high - low < 1.0:  # less than a decade has no ticks to read
+    if high - low < LEAST:  # what hardly differs should look so
         middle = (low + high) / 2
-        low, high = middle - 0.5, middle + 0.5
+        low, high = middle - LEAST / 2, middle + LEAST / 2
     room = margin * (high - low)
     return Axis(10 ** max(low - room, -300), 10 ** min(high + room, 300), "log")
 

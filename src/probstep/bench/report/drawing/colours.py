@@ -21,7 +21,8 @@ PALETTE = (
 Style = tuple[Colour, str]  # and a stroke
 FAMILIES: dict[str, Style] = {
     "fixed": (GREY, "solid"),
-    "adapted": (INK, "solid"),
+    "default rule": (INK, "solid"),
+    "paper's rule": (PALETTE[0], "solid"),
     "hypergradient": (PALETTE[1], "dashed"),
     "L4": (PALETTE[2], "dash-dotted"),
 }

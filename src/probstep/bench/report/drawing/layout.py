@@ -24,7 +24,8 @@ from probstep.bench.report.drawing.scene import (
 
 FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, Fig. 3
     "fixed": (GREY, 1.0, ()),
-    "adapted": (INK, 2.6, ()),
+    "default rule": (INK, 2.6, ()),
+    "paper's rule": (INK, 1.4, ()),
     "hypergradient": (INK, 1.4, (6, 4)),
     "L4": (INK, 1.4, (8, 3, 1.5, 3)),
     "plain": (GREY, 1.0, ()),
@@ -32,6 +33,7 @@ FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, F
 DASHES: dict[str, tuple[float, ...]] = {
     "solid": (),
     "dashed": (7, 4),
+    "long-dashed": (15, 4),
     "dotted": (2, 3),
     "dash-dotted": (8, 3, 2, 3),
 }
@@ -72,11 +74,18 @@ def lay_out(figure: Figure) -> Scene:
 
 def _spacing(figure: Figure) -> _Spacing:
     return _Spacing(
-        left=62.0 + 32.0 * bool(figure.row_names),
+        left=_left_margin(figure),
         top=26.0 + 20.0 * bool(figure.groups),
         across=12.0 if figure.y_shared else 56.0,
         down=34.0,
     )
+
+
+def _left_margin(figure: Figure) -> float:
+    """Room for the ticks' texts, the name of the axis and those of the rows."""
+    names = [name for row in figure.rows for panel in row if panel for name in panel.y_names]
+    ticks = max([38.0, *(_text_width(name) for name in names)])
+    return 24.0 + ticks + 32.0 * bool(figure.row_names)
 
 
 def _columns(figure: Figure, space: _Spacing) -> tuple[list[float], float]:

@@ -6,9 +6,8 @@ from probstep.bench.report.drawing.axes import Axis, fit_axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import factor_colours, rate_colours
 from probstep.bench.report.drawing.scene import INK, Colour
-from probstep.bench.report.numbers.cells import HIGHER_IS_BETTER, Cell, group_by
+from probstep.bench.report.numbers.cells import ACCURACIES, COLUMNS, Cell, group_by
 
-COLUMNS = ("fixed", "adapted", "hypergradient", "L4")
 BASES = {
     "sgd": "SGD",
     "momentum": "SGD with momentum",
@@ -112,7 +111,7 @@ def _line(cell: Cell, metric: str, colours: dict[tuple[bool, float], Colour]) ->
 
 def _y_axis(metric: str, curves: Sequence[Sequence[float | None]]) -> Axis:
     values = [v for curve in curves for v in curve if v is not None]
-    if metric in HIGHER_IS_BETTER:
+    if metric in ACCURACIES:
         low = max(0.0, max(values) - 0.5) if metric == "test_accuracy" else 0.0
         return Axis(low - 0.02, 1.02 if metric == "train_accuracy" else max(values) + 0.02)
     if metric == "effective_rate":
@@ -145,12 +144,13 @@ def _legend(colours: dict[tuple[bool, float], Colour]) -> list[Line]:
 
 def _sentence(metric: str, columns: Collection[str], problems: int) -> str:
     frames = {
+        "default rule": "thick, probstep with its default rule",
+        "paper's rule": "thin black, probstep with the paper's rule",
         "fixed": "thin grey, a fixed rate",
-        "adapted": "thick, adapted by probstep",
         "hypergradient": "dashed, hypergradient descent",
         "L4": "dash-dotted, L4, whose factor takes the place of the rate",
     }
     more = f" The first {MOST_ROWS} of {problems} problems." if problems > MOST_ROWS else ""
     said = "; ".join(frames[column] for column in COLUMNS if column in columns)
-    beginning = "One curve per initial rate, the median over seeds."
+    beginning = "One curve per initial rate, the mean over seeds."
     return f"{beginning} {SENTENCES[metric]} Frames: {said}.{more}"

@@ -7,7 +7,7 @@ from probstep.bench.report.drawing.axes import Axis, spell
 from probstep.bench.report.drawing.chart import Figure, Panel, Tile
 from probstep.bench.report.drawing.colours import tile_colour
 from probstep.bench.report.figures.grid import BASES
-from probstep.bench.report.numbers.cells import Cell, group_by
+from probstep.bench.report.numbers.cells import OURS, Cell, group_by
 from probstep.bench.report.numbers.histories import number
 
 MOMENTUM = {"adam": "betas", "adamw": "betas", "nadam": "betas", "momentum": "momentum"}
@@ -19,9 +19,10 @@ def draw_heatmap(cells: Sequence[Cell]) -> Figure | None:
     """A panel per problem and optimizer whose momentum was varied; None without any."""
     panels = []
     for (problem, base), group in group_by(cells, "problem", "base").items():
-        differences = momentum_differences(group)
-        if len({beta for _, beta in differences}) > 1:
-            panels.append(_panel(f"{BASES.get(base, base)}, {problem}", differences))
+        for rule in OURS:
+            differences = momentum_differences(group, rule)
+            if len({beta for _, beta in differences}) > 1:
+                panels.append(_panel(f"{BASES.get(base, base)}, {problem}, {rule}", differences))
     if not panels:
         return None
     pairs = [panels[i : i + 2] for i in range(0, len(panels), 2)]
@@ -39,15 +40,15 @@ def draw_heatmap(cells: Sequence[Cell]) -> Figure | None:
     )
 
 
-def momentum_differences(cells: Sequence[Cell]) -> dict[Place, float]:
-    """Adapted minus fixed training accuracy at every rate and momentum that both have."""
-    sides: dict[str, dict[Place, float]] = {"fixed": {}, "adapted": {}}
+def momentum_differences(cells: Sequence[Cell], rule: str) -> dict[Place, float]:
+    """A rule's minus the fixed rate's training accuracy at every rate and momentum that both have."""
+    sides: dict[str, dict[Place, float]] = {"fixed": {}, rule: {}}
     for cell in cells:
         beta = _momentum(cell)
         if cell.column in sides and cell.has_ended and cell.rate and beta is not None:
             sides[cell.column].setdefault((cell.rate, beta), cell.best_seed(METRIC) or 0.0)
-    both = sides["fixed"].keys() & sides["adapted"].keys()
-    return {place: sides["adapted"][place] - sides["fixed"][place] for place in sorted(both)}
+    both = sides["fixed"].keys() & sides[rule].keys()
+    return {place: sides[rule][place] - sides["fixed"][place] for place in sorted(both)}
 
 
 def _momentum(cell: Cell) -> float | None:

@@ -9,11 +9,17 @@ from probstep.bench.report.drawing.axes import Axis
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE, Style, free_style
 from probstep.bench.report.figures.grid import BASES
-from probstep.bench.report.numbers.cells import Cell, best, group_by
+from probstep.bench.report.numbers.cells import Cell, group_by
+from probstep.bench.report.numbers.measures import loss_ratios
 
-METRIC = "train_loss"
 MOST = 1000.0
-STROKES = {"adapted": "solid", "fixed": "dotted", "hypergradient": "dashed", "L4": "dash-dotted"}
+STROKES = {
+    "default rule": "solid",
+    "paper's rule": "long-dashed",
+    "fixed": "dotted",
+    "hypergradient": "dashed",
+    "L4": "dash-dotted",
+}
 
 
 def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
@@ -25,7 +31,12 @@ def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
     columns = {cell.label: cell.column for cell in cells}
     styles = profile_styles([c for c in cells if c.label in ratios])
     lines = [
-        Line(label, *_profile(values), *styles[label], 2.6 if columns[label] == "adapted" else 1.6)
+        Line(
+            label,
+            *_profile(values),
+            *styles[label],
+            2.6 if columns[label] == "default rule" else 1.6,
+        )
         for label, values in ratios.items()
     ]
     return Figure(
@@ -40,19 +51,6 @@ def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
         legend=lines,
         size=(560.0, 280.0),
     )
-
-
-def loss_ratios(cells: Sequence[Cell]) -> dict[str, list[float]]:
-    """For each method its final losses over the best of their problems; diverged is infinite."""
-    ratios: dict[str, list[float]] = {}
-    for group in group_by([c for c in cells if c.has_ended], "problem").values():
-        finals = [(cell.label, cell.final(METRIC)) for cell in group]
-        least = best([value for _, value in finals], METRIC)
-        if least is None or least <= 0:  # a factor of it would mean nothing
-            continue
-        for label, value in finals:
-            ratios.setdefault(label, []).append(float("inf") if value is None else value / least)
-    return ratios
 
 
 def _usual(cells: Sequence[Cell]) -> list[Cell]:

@@ -51,7 +51,7 @@ def rosenbrock_curves(cells: Sequence[Cell]) -> dict[str, dict[str, Curve]]:
     """The loss against the step, by panel and line: fixed rates from small to large, then adapted."""
     panels: dict[tuple[bool, float], dict[str, Curve]] = {}
     for cell in cells:
-        if is_rosenbrock(cell) and cell.base == "adam" and cell.rate:
+        if _is_shown(cell) and cell.rate:
             lines = panels.setdefault((_is_adapted(cell), cell.rate), {})
             lines.setdefault(_line_name(cell), _curve(cell))
     return {
@@ -65,8 +65,12 @@ def is_rosenbrock(cell: Cell) -> bool:
     return cell.histories[0].run.problem == "rosenbrock"
 
 
+def _is_shown(cell: Cell) -> bool:
+    return is_rosenbrock(cell) and cell.base == "adam" and cell.column != "default rule"
+
+
 def _is_adapted(cell: Cell) -> bool:
-    return cell.column == "adapted" and cell.options.get("up") != 1.0
+    return cell.column == "paper's rule" and cell.options.get("up") != 1.0
 
 
 def _line_name(cell: Cell) -> str:
@@ -93,4 +97,4 @@ def _panel(
         Line(name, *lines[name], *styles[name], WIDTHS.get(name, 1.8)) for name in behind_first
     ]
     x = fit_axis([x for line in curves for x in line.xs], margin=0.0)
-    return Panel(title, x, y, curves, frame="adapted" if "adapted" in title else "fixed")
+    return Panel(title, x, y, curves, frame="default rule" if "adapted" in title else "fixed")

@@ -6,7 +6,7 @@ from probstep.bench.report.drawing.axes import Axis, fit_axis
 from probstep.bench.report.drawing.chart import Edge, Figure, Line, Panel
 from probstep.bench.report.drawing.colours import FAMILIES, Style, family_styles
 from probstep.bench.report.figures.grid import BASES, MOST_ROWS, NAMES
-from probstep.bench.report.numbers.cells import HIGHER_IS_BETTER, Cell, group_by
+from probstep.bench.report.numbers.cells import ACCURACIES, Cell, group_by
 
 Styles = dict[str, Style]
 
@@ -20,6 +20,7 @@ def draw_sensitivity(cells: Sequence[Cell], metric: str) -> Figure | None:
     if not shown:
         return None
     problems = list(dict.fromkeys(cell.problem for cell in shown))
+    has_l4 = any(cell.column == "L4" for cell in shown)
     bases = sorted({cell.base for cell in shown}, key=_base_order)
     styles: Styles = {}
     for base in bases:
@@ -32,7 +33,7 @@ def draw_sensitivity(cells: Sequence[Cell], metric: str) -> Figure | None:
         title=f"Final {NAMES[metric]} against the initial rate",
         sentence=_sentence(metric, len(problems)),
         rows=rows[:MOST_ROWS],
-        x_label="initial rate (a factor, for L4)",
+        x_label="initial rate" + has_l4 * " (a factor, for L4)",
         y_label=f"final {NAMES[metric]}",
         legend=_legend(styles),
         groups=[(BASES.get(base, base), 1) for base in bases],
@@ -46,7 +47,7 @@ def _row(
 ) -> list[Panel | None]:
     finals = [value for c in cells if (value := c.final(metric)) is not None]
     y = _y_axis(metric, finals)
-    worst: Edge = "bottom" if metric in HIGHER_IS_BETTER else "top"
+    worst: Edge = "bottom" if metric in ACCURACIES else "top"
     panels: list[Panel | None] = []
     for base in bases:
         members = group_by([c for c in cells if c.base == base], "label").values()
@@ -64,14 +65,14 @@ def _line(group: Sequence[Cell], metric: str, styles: Styles) -> Line:
         ys=[value for _, value in values],
         colour=colour,
         dash=dash,
-        width=2.6 if group[0].column == "adapted" else 1.6,
+        width=2.6 if group[0].column == "default rule" else 1.6,
         marker="disc",
         lost=[rate for rate, value in values if value is None],
     )
 
 
 def _y_axis(metric: str, finals: Sequence[float]) -> Axis:
-    if metric in HIGHER_IS_BETTER:
+    if metric in ACCURACIES:
         return Axis(-0.02, 1.02)
     if min(finals) <= 0:
         return fit_axis(finals)
@@ -93,9 +94,9 @@ def _base_order(base: str) -> tuple[int, str]:
 
 
 def _sentence(metric: str, problems: int) -> str:
-    good = "high" if metric in HIGHER_IS_BETTER else "low"
+    good = "high" if metric in ACCURACIES else "low"
     more = f" The first {MOST_ROWS} of {problems} problems." if problems > MOST_ROWS else ""
     return (
         f"A method that needs no tuning is a {good}, flat line. Each point is the end of training, "
-        f"the median over seeds; a cross at the edge is a run that diverged.{more}"
+        f"the mean over seeds; a cross at the edge is a run that diverged.{more}"
     )

@@ -1,18 +1,36 @@
-"""The seeds of otherwise equal runs as one cell: medians, ends, and names that tell cells apart."""
+"""The seeds of otherwise equal runs as one cell: their mean, their end, names that tell cells apart.
+
+The one place that says what these are:
+
+- The value of a cell is the mean over its seeds: geometric for losses and rates, arithmetic for
+  accuracies.
+- A run that diverged has no value, and neither has its cell from then on: the mean would be infinite.
+- A run that failed (a file was missing, say) says nothing about its method and does not count.
+- Where losses are compared they have a floor, 1 % of the untrained model's loss: what lies below it is
+  as good, so that a problem whose loss goes to zero cannot decide a table.
+"""
 
 import json
-import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from statistics import median_low
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from probstep.bench.means import geometric_mean, mean
 from probstep.bench.methods import METHODS, Method
+from probstep.bench.records import Run
 from probstep.bench.report.numbers.histories import History, clean, number, spell_settings
 
-HIGHER_IS_BETTER = frozenset({"train_accuracy", "test_accuracy"})
+ACCURACIES = frozenset({"train_accuracy", "valid_accuracy", "test_accuracy"})
+LOSSES = frozenset({"train_loss", "valid_loss", "test_loss"})
+FLOOR = 0.01  # of the untrained model's loss
 BUDGET = ("epochs", "subset", "batch_size", "evaluation")
+COLUMNS = ("default rule", "paper's rule", "fixed", "hypergradient", "L4")
+OURS = ("default rule", "paper's rule")
+
+Curve = tuple[Sequence[int], list[float | None]]
 
 
 @dataclass(frozen=True)
@@ -30,11 +48,17 @@ class Cell:
     rate: float | None
     settings: str
     histories: tuple[History, ...]
+    _curves: dict[str, Curve] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def run(self) -> Run:
+        """What its runs share, with the seed of the first."""
+        return self.histories[0].run
 
     @property
     def options(self) -> dict[str, Any]:
         """The settings as they were recorded."""
-        return self.histories[0].run.settings
+        return self.run.settings
 
     @property
     def row(self) -> Method | None:
@@ -45,6 +69,11 @@ class Cell:
     def base(self) -> str:
         """The optimizer whose direction the method follows; a stranger's method is its own."""
         return self.row.base if self.row else self.method
+
+    @property
+    def schedule(self) -> str:
+        """How its rate changes with time."""
+        return str(self.options.get("schedule", self.row.schedule if self.row else "constant"))
 
     @property
     def column(self) -> str:
@@ -59,33 +88,43 @@ class Cell:
         """Whether the method has the settings of its row in the table."""
         return self.row is not None and self.settings == spell_settings(self.row.defaults)
 
-    def curve(self, metric: str) -> tuple[list[int], list[float | None]]:
-        """The median over the seeds after each epoch; a seed that diverged counts as the worst."""
-        values: dict[int, list[float | None]] = defaultdict(list)
-        for history in self.histories:
-            for epoch, value in zip(history.epochs, history.scores[metric], strict=True):
-                values[epoch].append(value)
-        epochs = sorted(values)
-        return epochs, [middle(values[e] + self._lost_before(e), metric) for e in epochs]
-
-    def _lost_before(self, epoch: int) -> list[float | None]:
-        gone = (h for h in self.histories if h.status == "diverged" and h.epochs[-1] < epoch)
-        return [None for _ in gone]
-
     @property
     def has_ended(self) -> bool:
         """Whether a run of it was trained to its end, be it a bad one."""
-        return any(history.status in ("done", "diverged") for history in self.histories)
+        return any(history.has_ended for history in self.histories)
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether a run of it diverged."""
+        return any(history.has_diverged for history in self.histories)
+
+    @property
+    def steps(self) -> float:
+        """Training steps of a run to its end."""
+        return max(history.steps for history in self.histories)
+
+    def curve(self, metric: str) -> Curve:
+        """The epochs and the mean over the seeds after each; None from a divergence on."""
+        if metric not in self._curves:
+            self._curves[metric] = _mean_curve(self.histories, metric)
+        return self._curves[metric]
 
     def final(self, metric: str) -> float | None:
-        """The median of the last values; None if the median run diverged, or there is none."""
-        ends = [h for h in self.histories if h.status in ("done", "diverged")]
-        return middle([_last(history, metric) for history in ends], metric)
+        """The mean of the last values of the runs that have ended; None if one diverged."""
+        return seed_mean([h.last(metric) for h in self.histories if h.has_ended], metric)
+
+    def latest(self, metric: str) -> float | None:
+        """The mean of the last values of all runs, unfinished ones too; None if one diverged."""
+        return seed_mean([h.last(metric) for h in self.histories if h.epochs], metric)
+
+    def judged(self, metric: str) -> float | None:
+        """The final value for a comparison: losses have their floor."""
+        ended = [history for history in self.histories if history.has_ended]
+        return seed_mean([floored(history, metric) for history in ended], metric)
 
     def best_seed(self, metric: str) -> float | None:
         """The best of the last values, which is what the paper's heatmap shows."""
-        ends = [_last(h, metric) for h in self.histories if h.status == "done"]
-        return best(ends, metric)
+        return best([h.last(metric) for h in self.histories if h.has_ended], metric)
 
 
 def make_cells(histories: Iterable[History]) -> list[Cell]:
@@ -110,18 +149,29 @@ def make_cells(histories: Iterable[History]) -> list[Cell]:
     return sorted(cells, key=_order)
 
 
-def middle(values: Sequence[float | None], metric: str) -> float | None:
-    """The median where None is the worst; of two in the middle the worse.
+def seed_mean(values: Sequence[float | None], metric: str) -> float | None:
+    """The mean over seeds; None if there is no value, or if one of them is None.
 
-    >>> middle([1.0, None, 2.0], "train_loss"), middle([None, 0.9], "test_accuracy")
-    (2.0, None)
+    Losses that are not positive have no geometric mean, and so the arithmetic one.
+
+    >>> seed_mean([1.0, 4.0], "train_loss"), seed_mean([0.5, 1.0], "test_accuracy")
+    (2.0, 0.75)
+    >>> seed_mean([1.0, None], "train_loss"), seed_mean([-1.0, 3.0], "train_loss")
+    (None, 1.0)
     """
-    if not values:
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
         return None
-    sign = 1.0 if metric in HIGHER_IS_BETTER else -1.0
-    merits = [-math.inf if value is None else sign * value for value in values]
-    merit = median_low(merits)
-    return None if merit == -math.inf else sign * merit
+    is_geometric = metric not in ACCURACIES and min(known) > 0
+    return geometric_mean(known) if is_geometric else mean(known)
+
+
+def floored(history: History, metric: str) -> float | None:
+    """The last value of a run; of a loss at least 1 % of its first."""
+    value, first = history.last(metric), history.first(metric)
+    if value is None or first is None or first <= 0 or metric not in LOSSES:
+        return value
+    return max(value, FLOOR * first)
 
 
 def best(values: Iterable[float | None], metric: str) -> float | None:
@@ -131,7 +181,7 @@ def best(values: Iterable[float | None], metric: str) -> float | None:
     (0.1, 0.3, None)
     """
     known = [value for value in values if value is not None]
-    choose = max if metric in HIGHER_IS_BETTER else min
+    choose = max if metric in ACCURACIES else min
     return choose(known) if known else None
 
 
@@ -143,9 +193,26 @@ def group_by(cells: Iterable[Cell], *names: str) -> dict[tuple[Any, ...], list[C
     return dict(groups)
 
 
-def _last(history: History, metric: str) -> float | None:
-    values = history.scores[metric]
-    return values[-1] if values and history.status == "done" else None
+def _mean_curve(histories: Sequence[History], metric: str) -> Curve:
+    """As `seed_mean`, epoch by epoch: a run that diverged counts as None after its last epoch."""
+    longest = max(histories, key=lambda history: len(history.epochs))
+    if len(histories) == 1:
+        return longest.epochs, [number(value) for value in longest.scores[metric]]
+    values = np.full((len(histories), len(longest.epochs)), np.nan)
+    counts = np.zeros(values.shape, dtype=bool)
+    for row, history in enumerate(histories):
+        size = len(history.epochs)
+        values[row, :size] = history.scores[metric]
+        counts[row, : None if history.has_diverged else size] = True
+    if metric not in ACCURACIES:
+        positive = np.where(counts, values > 0, True).all(axis=0)
+    else:
+        positive = np.zeros(len(longest.epochs), dtype=bool)
+    with np.errstate(all="ignore"):
+        shares = np.where(counts, values, 0.0) / counts.sum(axis=0)
+        logs = np.where(counts, np.log(values), 0.0).sum(axis=0) / counts.sum(axis=0)
+        means = np.where(positive, np.exp(logs), shares.sum(axis=0))
+    return longest.epochs, [number(value) for value in means.tolist()]
 
 
 def _budget(history: History) -> dict[str, Any]:
@@ -155,16 +222,13 @@ def _budget(history: History) -> dict[str, Any]:
 
 def _tell_apart(named: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     """The names, with those of their settings that are not the same wherever the name occurs."""
-    seen: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    seen: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for name, settings in named:
-        seen[name][""].append("")  # how often the name occurs
         for key, value in settings.items():
-            seen[name][key].append(json.dumps(value))
-
-    def differs(name: str, key: str) -> bool:
-        return len(seen[name][key]) < len(seen[name][""]) or len(set(seen[name][key])) > 1
-
-    kept = ({k: v for k, v in s.items() if differs(name, k)} for name, s in named)
+            seen[name, key][json.dumps(value)] += 1
+    total = Counter(name for name, _ in named)
+    shared = {place for place, counts in seen.items() if list(counts.values()) == [total[place[0]]]}
+    kept = ({k: v for k, v in s.items() if (name, k) not in shared} for name, s in named)
     return [
         clean(f"{name} {spell_settings(settings)}".strip())
         for (name, _), settings in zip(named, kept, strict=True)
@@ -172,6 +236,9 @@ def _tell_apart(named: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def _order(cell: Cell) -> tuple[Any, ...]:
+    """By problem, our rules before others, then as in the table of methods."""
     known = list(METHODS)
     place = known.index(cell.method) if cell.method in METHODS else len(known)
-    return cell.problem, place, cell.method, cell.label, -1.0 if cell.rate is None else cell.rate
+    ours = OURS.index(cell.column) if cell.column in OURS else len(OURS)
+    rate = -1.0 if cell.rate is None else cell.rate
+    return cell.problem, ours, place, cell.method, cell.label, rate

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probstep.bench.records import Record, Run, read_records
+from probstep.bench.records import Record, Run, Scores, read_scores
+from probstep.bench.records.scores import COLUMNS, as_number
 
-METRICS = ("train_accuracy", "train_loss", "test_accuracy", "test_loss", "effective_rate")
 LONGEST = 80  # letters of a name from a record
 
 
@@ -22,9 +22,10 @@ class History:
     """A run, how it stands, and its scores after each epoch.
 
     Args:
-        scores: By metric, a value per epoch.
+        epoch: The last one; it is not finished if the status says so.
+        epochs: Those that have scores.
+        scores: By metric, a value per epoch; NaN where there is none.
         steps: Training steps.
-        passes: Forward passes in training.
         seconds: Time in training.
     """
 
@@ -32,24 +33,49 @@ class History:
     status: str
     reason: str
     epoch: int
-    epochs: tuple[int, ...]
-    scores: Mapping[str, tuple[float | None, ...]]
+    epochs: Sequence[int]
+    scores: Mapping[str, Sequence[float]]
     steps: float
-    passes: float
     seconds: float
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was trained to its end, be it a bad one."""
+        return self.status in ("done", "diverged")
 
-def read_histories(out: Path | str) -> list[History]:
-    """All runs of an output directory.
+    @property
+    def has_diverged(self) -> bool:
+        """Whether its loss was not finite any more."""
+        return self.status == "diverged"
+
+    def first(self, metric: str) -> float | None:
+        """The value of the untrained model."""
+        values = self.scores[metric]
+        return number(values[0]) if values else None
+
+    def last(self, metric: str) -> float | None:
+        """The last value; None if the run diverged, or there is none."""
+        values = self.scores[metric]
+        return number(values[-1]) if values and not self.has_diverged else None
+
+    @property
+    def passes(self) -> float:
+        """Forward passes in training."""
+        values = self.scores["forward_passes"]
+        return (number(values[-1]) or 0.0) if values else 0.0
+
+
+def read_histories(out: Path | str, unread: list[Path] | None = None) -> list[History]:
+    """All runs of an output directory; files that cannot be read are added to `unread`.
 
     >>> read_histories("/nowhere")
     []
     """
-    return [make_history(records) for records in read_records(out)]
+    return [_from_scores(scores) for scores in read_scores(out, unread)]
 
 
 def make_history(records: Sequence[Record]) -> History:
-    """The history that a run's records tell."""
+    """The history that a run's records tell, all of them or only the last."""
     scored = [record for record in records if not record.is_mark]
     last, end = records[-1], scored[-1] if scored else records[-1]
     return History(
@@ -57,11 +83,23 @@ def make_history(records: Sequence[Record]) -> History:
         status=last.status,
         reason=clean(last.reason or "", longest=300),
         epoch=last.epoch,
-        epochs=tuple(record.epoch for record in scored),
-        scores={m: tuple(number(getattr(r, m)) for r in scored) for m in METRICS},
+        epochs=[record.epoch for record in scored],
+        scores={m: [as_number(getattr(r, m)) for r in scored] for m in COLUMNS},
         steps=number(end.steps) or 0.0,
-        passes=number(end.forward_passes) or 0.0,
         seconds=number(end.time.get("training_seconds")) or 0.0,
+    )
+
+
+def _from_scores(scores: Scores) -> History:
+    return History(
+        run=scores.run,
+        status=scores.status,
+        reason=clean(scores.reason or "", longest=300),
+        epoch=scores.epoch,
+        epochs=range(len(scores.columns["train_loss"])),
+        scores=scores.columns,
+        steps=number(scores.steps) or 0.0,
+        seconds=number(scores.seconds) or 0.0,
     )
 
 
@@ -71,12 +109,8 @@ def number(value: Any) -> float | None:
     >>> number(3), number("3"), number(float("nan")), number(10**400)
     (3.0, None, None, None)
     """
-    if not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    found = as_number(value)
+    return None if math.isnan(found) else found
 
 
 def clean(text: str, longest: int = LONGEST) -> str:

@@ -1,16 +1,21 @@
 """The report's tables: rows of values, each with the text that is shown for it."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from statistics import median
 
+from probstep.bench.means import geometric_mean, mean
 from probstep.bench.methods import RATES
 from probstep.bench.report.drawing.axes import spell
-from probstep.bench.report.numbers.cells import HIGHER_IS_BETTER, Cell, best, group_by
+from probstep.bench.report.numbers.cells import ACCURACIES, Cell, group_by
+from probstep.bench.report.numbers.comparisons import Comparison, compare, find_best_fixed
+from probstep.bench.report.numbers.measures import best_of, costs, reliability, score_metric
 
 Value = str | float | None
 WITHIN = (0.01, 0.05, 0.10)
+FINALS = tuple(f"{split}_{s}" for split in ("train", "valid", "test") for s in ("loss", "accuracy"))
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ def tabulate_reliability(cells: Sequence[Cell]) -> Table:
     within = [f"within {share:.0%}" for share in WITHIN]
     for group in group_by([c for c in cells if c.has_ended], "problem").values():
         metric = score_metric(group)
-        least = best([c.final(metric) for c in group], metric)
+        least = best_of(group, metric)
         for (label,), members in group_by(group, "label").items():
             rows.append(_reliability_row(label, members, metric, least))
     return Table(
@@ -44,33 +49,11 @@ def tabulate_reliability(cells: Sequence[Cell]) -> Table:
     )
 
 
-def reliability(cells: Sequence[Cell], metric: str, least: float | None, share: float) -> float:
-    """The share of the cells that end within a share of the best value.
-
-    >>> reliability([], "train_loss", None, 0.05)
-    0.0
-    """
-    if least is None or not cells:
-        return 0.0
-    room = share * abs(least)
-    if metric in HIGHER_IS_BETTER:
-        near = [c for c in cells if (v := c.final(metric)) is not None and v >= least - room]
-    else:
-        near = [c for c in cells if (v := c.final(metric)) is not None and v <= least + room]
-    return len(near) / len(cells)
-
-
-def score_metric(cells: Sequence[Cell]) -> str:
-    """What a problem is judged by: its test accuracy, if it has one."""
-    has_accuracy = any(cell.final("test_accuracy") is not None for cell in cells)
-    return "test_accuracy" if has_accuracy else "train_loss"
-
-
 def _reliability_row(
     label: str, cells: Sequence[Cell], metric: str, least: float | None
 ) -> list[Value]:
     finals = [v for cell in cells if (v := cell.final(metric)) is not None]
-    worst_first = sorted(finals, reverse=metric not in HIGHER_IS_BETTER)
+    worst_first = sorted(finals, reverse=metric not in ACCURACIES)
     lost = len(finals) < len(cells)
     return [
         cells[0].problem,
@@ -82,6 +65,59 @@ def _reliability_row(
         worst_first[-1] if finals else None,
         *(reliability(cells, metric, least, share) for share in WITHIN),
     ]
+
+
+def tabulate_comparisons(cells: Sequence[Cell]) -> Table:
+    """For each problem and method: its losses over that of the best fixed rate, and time to target."""
+    found = compare(cells, find_best_fixed(cells))
+    groups: dict[tuple[str, str, str], list[Comparison]] = {}
+    for one in found:
+        groups.setdefault((one.cell.problem, one.cell.label, one.cell.schedule), []).append(one)
+    return Table(
+        "best-fixed",
+        "Against the best fixed rate",
+        "The best fixed rate is that of the same optimizer and schedule, chosen on the seeds that judge "
+        "it. The ratio is final training loss over its, the geometric mean over the initial rates, and "
+        "the worst of them; losses below 1 % of the first count as 1 %. Time to target is the share of "
+        "the training after which a run has the loss that the best fixed rate ends with, the median "
+        "over the initial rates.",
+        (
+            "problem",
+            "method",
+            "schedule",
+            "best fixed rate",
+            "its loss",
+            "rates",
+            "ratio",
+            "worst ratio",
+            "share to target",
+            "test accuracy, points",
+        ),
+        [_comparison_row(group) for group in groups.values()],
+    )
+
+
+def _comparison_row(group: Sequence[Comparison]) -> list[Value]:
+    first = group[0]
+    ratios = [one.ratio for one in group]
+    points = [one.points for one in group if one.points is not None]
+    share = median(one.share for one in group)
+    return [
+        first.cell.problem,
+        first.cell.label,
+        first.cell.schedule,
+        first.best.cell.rate,
+        first.best.loss,
+        float(len(group)),
+        "diverged" if max(ratios) == math.inf else _geometric(ratios),
+        "diverged" if max(ratios) == math.inf else max(ratios),
+        "never" if share == math.inf else share,
+        mean(points) if points else None,
+    ]
+
+
+def _geometric(ratios: Sequence[float]) -> float | None:
+    return geometric_mean(ratios) if min(ratios) > 0 else None
 
 
 def tabulate_overhead(cells: Sequence[Cell]) -> Table:
@@ -110,15 +146,6 @@ def tabulate_overhead(cells: Sequence[Cell]) -> Table:
         ),
         rows,
     )
-
-
-def costs(cells: Iterable[Cell]) -> tuple[float, float] | None:
-    """Seconds per epoch and forward passes per step, medians over runs; None without any."""
-    runs = [h for c in cells for h in c.histories if h.steps > 0 and h.seconds > 0 and h.epochs[-1]]
-    if not runs:
-        return None
-    seconds = median(h.seconds / h.epochs[-1] for h in runs)
-    return seconds, median(h.passes / h.steps for h in runs)
 
 
 def tabulate_failures(cells: Sequence[Cell]) -> Table:
@@ -173,7 +200,7 @@ def _settings_row(method: str, cells: Sequence[Cell]) -> list[Value]:
 
 def tabulate_finals(cells: Sequence[Cell]) -> Table:
     """Every cell: where it ended."""
-    metrics = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "effective_rate")
+    metrics = [*FINALS, "effective_rate"]
     rows: list[list[Value]] = [
         [c.problem, c.label, c.rate, float(len(c.histories)), *(c.final(m) for m in metrics)]
         for c in cells
@@ -182,8 +209,8 @@ def tabulate_finals(cells: Sequence[Cell]) -> Table:
     return Table(
         "finals",
         "All final values",
-        "The end of training, the median over seeds; a dash is a median run that diverged, or a value "
-        "that the problem or method does not have.",
+        "The end of training, the mean over seeds; a dash is a cell with a run that diverged, or a "
+        "value that the problem or method does not have.",
         ("problem", "method", "initial rate", "seeds", *(m.replace("_", " ") for m in metrics)),
         rows,
     )

@@ -1,26 +1,27 @@
 """The page about the paper: verdicts, figures, what differs, and the commands that make it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from probstep.bench.plans import list_runs, read_plan
 from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.drawing.chart import Figure
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.drawing.svg import write_svg_file
-from probstep.bench.report.reproduction.claims import CLAIMS
-from probstep.bench.report.reproduction.evidence import (
+from probstep.bench.report.drawing.scene import Scene
+from probstep.bench.report.page.markdown import write_table
+
+from .claims import CLAIMS
+from .evidence import (
     CLOSE,
     ENOUGH,
     NETS,
+    RECORDS,
     Evidence,
     paper_problem,
-    read_evidence,
 )
-from probstep.bench.report.reproduction.failures import draw_misprint, draw_rounding, follow
-from probstep.bench.report.reproduction.figures import (
+from .failures import draw_misprint, draw_rounding, follow
+from .figures import (
     draw_all_curves,
     draw_doubling,
     draw_ends,
@@ -30,38 +31,35 @@ from probstep.bench.report.reproduction.figures import (
     draw_rates,
     draw_rosenbrocks,
 )
-from probstep.bench.report.reproduction.forecast import (
+from .forecast import (
     GPU,
     LEAST_SECONDS,
     PEAK,
     SHARE_OF_PEAK,
     forecast,
 )
-from probstep.bench.report.reproduction.verdict import Verdict
+from .verdict import Verdict
 
-RECORDS, COSTS = "benchmarks/records/paper-small.jsonl.gz", "benchmarks/records/paper_cost.jsonl"
-PAGE, FIGURES = "docs/reproduction.md", "docs/figures/paper"
 PLAN, FULL = "paper-small", "paper"
+FIGURES = "paper"  # their folder among the figures
 
 
 @dataclass(frozen=True)
 class Page:
-    """A text, and the figures that it shows by the names of their files."""
+    """A text, and the drawings that it shows by the names of their files."""
 
     text: str
-    figures: dict[str, str]
+    drawings: dict[str, Scene]
 
 
-def write_reproduction(root: Path) -> Path:
-    """Make the page and its figures from the records in a clone of the repository."""
-    page = make_page(read_evidence(root / RECORDS, root / COSTS))
-    (root / FIGURES).mkdir(parents=True, exist_ok=True)
-    for old in set((root / FIGURES).glob("*.svg")) - {root / FIGURES / f for f in page.figures}:
-        old.unlink()
-    for name, drawing in page.figures.items():
-        (root / FIGURES / name).write_text(drawing, encoding="utf-8")
-    (root / PAGE).write_text(page.text, encoding="utf-8")
-    return root / PAGE
+def write_study(evidence: Evidence) -> str:
+    """The text of the page."""
+    return make_page(evidence).text
+
+
+def draw_study(evidence: Evidence) -> dict[str, Scene]:
+    """The drawings of the page."""
+    return make_page(evidence).drawings
 
 
 def make_page(evidence: Evidence) -> Page:
@@ -76,24 +74,24 @@ def make_page(evidence: Evidence) -> Page:
         *_differences(evidence),
         *_commands(),
     ]
-    return Page("\n".join(parts).rstrip() + "\n", shelf.figures)
+    return Page("\n".join(parts).rstrip() + "\n", shelf.drawings)
 
 
 @dataclass(frozen=True)
 class _Shelf:
-    """The figures that the page has shown so far."""
+    """The drawings that the page has shown so far."""
 
-    figures: dict[str, str]
+    drawings: dict[str, Scene]
 
     def show(self, figure: Figure | None) -> Iterator[str]:
-        """A sentence that says what to see, and the picture; nothing for a figure without records."""
+        """A sentence that says what to see, and the picture; a remark where there are no records."""
         if figure is None:
             yield "*No runs on record yet.*\n"
             return
-        file = f"{figure.slug}.svg"
-        self.figures[file] = write_svg_file(lay_out(figure), figure.title)
+        slug = f"{FIGURES}/{figure.slug}"
+        self.drawings[slug] = lay_out(figure)
         yield f"{figure.sentence}\n"
-        yield f"![{figure.title}](figures/paper/{file})\n"
+        yield f"![{figure.title}](figures/{slug}.svg)\n"
 
 
 def _opening(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]:
@@ -102,7 +100,7 @@ def _opening(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]:
     planned, origin = len(list_runs(read_plan(PLAN))), evidence.origin
     yield f"""# The paper, reproduced
 
-<!-- Made by `make results` from benchmarks/records; change it in probstep.bench.report.reproduction. -->
+<!-- Made by `make results` from benchmarks/records; change it in report/studies/reproduction. -->
 
 The paper's experiments with the paper's rule (`PaperRule`), fixed rates, hypergradient descent and L4,
 at a scale that two cores can do. Of {len(CLAIMS)} claims: {said}.
@@ -110,7 +108,8 @@ at a scale that two cores can do. Of {len(CLAIMS)} claims: {said}.
 On record are {origin.runs:,} of the {planned:,} runs of the plan `{PLAN}`, {origin.hours:.1f} core-hours
 of training, made at commit {_join(f"`{commit[:7]}`" for commit in origin.commits)} with torch
 {_join(origin.torch)}. The plan is ranked, the most telling runs first, so that a part of it is a result
-too. Every number and every figure on this page comes from `{RECORDS}` by `make results`.
+too. Every number and every figure on this page comes from `benchmarks/records/{RECORDS[0]}` by
+`make results`.
 """
 
 
@@ -130,7 +129,7 @@ from that.
         (c.name, c.title, c.paper, verdicts[c.name].here, f"**{verdicts[c.name].word}**")
         for c in CLAIMS
     ]
-    yield from _table(head, rows)
+    yield from write_table(head, rows)
     yield "### Why\n"
     for claim in CLAIMS:
         verdict = verdicts[claim.name]
@@ -229,7 +228,7 @@ def _differences(evidence: Evidence) -> Iterator[str]:
 - Which code of hypergradient descent and L4 the paper used is not said; ours follow their papers.
 - SVHN and CIFAR-100 here are random subsets of the files, in the standard format.
 """
-    runs = {e.problem: e.cell.histories[0].run for e in evidence.ends}
+    runs = {e.problem: e.cell.run for e in evidence.ends}
     rows = [
         (
             f"`{p}`",
@@ -242,7 +241,7 @@ def _differences(evidence: Evidence) -> Iterator[str]:
         if p in runs
     ]
     head = ("net", "stands for", "epochs (the paper's)", "samples", "batch (the paper's)")
-    yield from _table(head, rows)
+    yield from write_table(head, rows)
 
 
 def _commands() -> Iterator[str]:
@@ -253,7 +252,7 @@ def _commands() -> Iterator[str]:
 python -m probstep.bench.data fashion_mnist cifar10 cifar100 svhn --data-dir DATA
 probstep run {PLAN} --data-dir DATA --dry-run   # a forecast for this machine
 probstep run {PLAN} --data-dir DATA             # resumes where it was stopped
-probstep export runs/{PLAN} --curves --to {RECORDS}
+probstep export runs/{PLAN} --curves --to benchmarks/records/{RECORDS[0]}
 python benchmarks/paper_cost.py                       # on a machine that does nothing else
 make results                                          # this page and its figures
 ```
@@ -269,9 +268,3 @@ arithmetic, not a measurement:** {full.hours:,.0f} hours on one {GPU} ({PEAK / 1
 precision by its data sheet, of which {SHARE_OF_PEAK:.0%} are assumed to be reached, and at least
 {1000 * LEAST_SECONDS:g} ms per step), so {full.hours / 8:,.0f} hours on eight of them.
 """
-
-
-def _table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    for row in (head, ["---"] * len(head), *rows):
-        yield "| " + " | ".join(map(str, row)) + " |"
-    yield ""

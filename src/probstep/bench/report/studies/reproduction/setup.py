@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.report.drawing.axes import spell
-from probstep.bench.report.reproduction.evidence import (
+
+from .evidence import (
     FIXED,
     HYPER,
     OURS,
@@ -13,7 +14,7 @@ from probstep.bench.report.reproduction.evidence import (
     Evidence,
     paper_problem,
 )
-from probstep.bench.report.reproduction.verdict import NO_RECORDS, Verdict
+from .verdict import NO_RECORDS, Verdict
 
 
 def judge_settings(evidence: Evidence) -> Verdict:
@@ -40,7 +41,7 @@ def judge_budget(evidence: Evidence) -> Verdict:
     """Epochs, samples and penalties."""
     if not evidence.ends:
         return NO_RECORDS
-    runs = {e.problem: e.cell.histories[0].run for e in evidence.ends}
+    runs = {e.problem: e.cell.run for e in evidence.ends}
     full = [p for p, r in runs.items() if r.epochs == paper_problem(p).paper_epochs]
     l2 = all(PROBLEMS[p].l2 == paper_problem(p).l2 for p in runs)
     said = "; ".join(f"{p}: {r.epochs} epochs of {r.subset} samples" for p, r in runs.items())

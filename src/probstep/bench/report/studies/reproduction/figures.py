@@ -13,7 +13,8 @@ from probstep.bench.report.drawing.scene import GREY, Colour
 from probstep.bench.report.figures.heatmap import draw_heatmap
 from probstep.bench.report.figures.illustration import draw_illustration
 from probstep.bench.report.figures.rosenbrock import draw_rosenbrock
-from probstep.bench.report.reproduction.evidence import (
+
+from .evidence import (
     BASES,
     BOTH,
     BOUND,
@@ -29,7 +30,7 @@ from probstep.bench.report.reproduction.evidence import (
     Evidence,
 )
 
-FRAMES = {FIXED: "fixed", OURS: "adapted", OURS_09: "adapted", HYPER: "hypergradient", L4: "L4"}
+FRAMES = {FIXED: "fixed", OURS: "default rule", HYPER: "hypergradient", L4: "L4"}  # as in the paper
 STYLES: dict[str, tuple[Colour, str]] = {
     FIXED: (GREY, "solid"),
     OURS: (PALETTE[0], "solid"),

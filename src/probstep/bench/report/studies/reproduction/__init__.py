@@ -8,6 +8,8 @@ forecast    what the plan at full size would take, by arithmetic
 page        the text around them
 """
 
-from .page import Page as Page
-from .page import make_page as make_page
-from .page import write_reproduction as write_reproduction
+from .evidence import RECORDS as RECORDS
+from .evidence import Evidence as Evidence
+from .evidence import read_evidence as read_evidence
+from .page import draw_study as draw_study
+from .page import write_study as write_study

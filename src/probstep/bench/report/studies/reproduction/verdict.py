@@ -6,7 +6,8 @@ from typing import Literal
 
 from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.numbers.cells import Cell
-from probstep.bench.report.reproduction.evidence import BASES, End
+
+from .evidence import BASES, End
 
 Word = Literal["confirmed", "partly", "not at this scale", "refuted", "no records"]
 MOST, HALF = 0.75, 0.5  # "most times", and less than that but not rarely

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from probstep.bench.report.reproduction.evidence import OURS, Evidence
-from probstep.bench.report.reproduction.verdict import NO_RECORDS, Verdict, passes_per_step
+from .evidence import OURS, Evidence
+from .verdict import NO_RECORDS, Verdict, passes_per_step
 
 MOST_COPIES = 1.5  # that round to the paper's one
 PAPER_LIMIT = 1.5  # what the paper says that an epoch takes at most, over the bare optimizer's

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from probstep.bench.report.drawing.axes import spell
-from probstep.bench.report.reproduction.evidence import (
+
+from .evidence import (
     CLOSE,
     DOUBLING,
     FIXED,
@@ -19,7 +20,7 @@ from probstep.bench.report.reproduction.evidence import (
     End,
     Evidence,
 )
-from probstep.bench.report.reproduction.verdict import (
+from .verdict import (
     HALF,
     MOST,
     NEARLY_ALL,
@@ -137,7 +138,7 @@ def _is_early(evidence: Evidence, end: End) -> bool:
 
 def _early_accuracy(end: End) -> float:
     values = end.cell.curve("train_accuracy")[1]
-    at = math.ceil(end.cell.histories[0].run.epochs / 4)
+    at = math.ceil(end.cell.run.epochs / 4)
     return values[at] or 0.0 if at < len(values) else 0.0
 
 

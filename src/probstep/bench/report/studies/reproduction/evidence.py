@@ -12,6 +12,7 @@ from probstep.bench.records import Record, read_curves
 from probstep.bench.report.numbers.cells import Cell, make_cells
 from probstep.bench.report.numbers.histories import make_history
 
+RECORDS = ("paper-small.jsonl.gz", "paper_cost.jsonl")
 FIXED, OURS, OURS_09, HYPER, L4 = "fixed", "paper's rule", "paper's rule, β 0.9", "HD", "L4"
 NOISE, BOUND, BOTH, DOUBLING = "R", "f*", "f* and R", "every 2^i-th epoch"
 BASES = {
@@ -55,7 +56,7 @@ class End:
     @property
     def has_diverged(self) -> bool:
         """Whether its loss was not finite."""
-        return self.cell.final("train_loss") is None
+        return self.cell.has_diverged
 
 
 @dataclass(frozen=True)
@@ -123,20 +124,20 @@ class Evidence:
 
     def on(self, problem: str) -> list[Cell]:
         """The cells of a problem."""
-        return [cell for cell in self.cells if cell.histories[0].run.problem == problem]
+        return [cell for cell in self.cells if cell.run.problem == problem]
 
 
-def read_evidence(records: Path, costs: Path) -> Evidence:
-    """The evidence in the repository; what was not measured yet is not there."""
-    runs = read_curves(records) if records.is_file() else []
-    lines = costs.read_text().splitlines() if costs.is_file() else []
+def read_evidence(folder: Path) -> Evidence:
+    """The evidence in a folder of records."""
+    records, costs = (folder / name for name in RECORDS)
+    runs, lines = read_curves(records), costs.read_text(encoding="utf-8").splitlines()
     cells = make_cells([make_history(run) for run in runs])
     return Evidence(cells, [json.loads(line) for line in lines], _origin([r[-1] for r in runs]))
 
 
 def find_way(cell: Cell) -> str | None:
     """Which of the ways to set a rate a cell follows; None for what is not one of the paper's."""
-    if cell.column != "adapted":
+    if cell.column != "paper's rule":
         return {"fixed": FIXED, "hypergradient": HYPER, "L4": L4}.get(cell.column)
     options = {k: v for k, v in cell.options.items() if GENTLE.get(k) != _plain(v)}
     has_noise = options.pop("noise", None) == "samples"
@@ -152,7 +153,7 @@ def find_way(cell: Cell) -> str | None:
 
 def _ends(cells: Iterable[Cell]) -> Iterator[End]:
     for cell in cells:
-        problem, way = cell.histories[0].run.problem, find_way(cell)
+        problem, way = cell.run.problem, find_way(cell)
         if problem in NETS and way and cell.has_ended and cell.rate:
             accuracy = cell.final("train_accuracy") or 0.0
             yield End(problem, cell.base, way, cell.rate, accuracy, cell)

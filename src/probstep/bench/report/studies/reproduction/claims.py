@@ -6,12 +6,16 @@ The numbers of the claims, C1 to C14, are those of the page.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from probstep.bench.report.reproduction.cost import judge_cost, judge_memory
-from probstep.bench.report.reproduction.evidence import Evidence
-from probstep.bench.report.reproduction.identities import judge_identities
-from probstep.bench.report.reproduction.setup import judge_budget, judge_settings
-from probstep.bench.report.reproduction.sweeps import judge_heatmap, judge_rates, judge_rosenbrock
-from probstep.bench.report.reproduction.training import (
+from .cost import judge_cost, judge_memory
+from .evidence import Evidence
+from .identities import judge_identities
+from .setup import judge_budget, judge_settings
+from .sweeps import (
+    judge_heatmap,
+    judge_rates,
+    judge_rosenbrock,
+)
+from .training import (
     judge_best,
     judge_doubling,
     judge_large,
@@ -19,7 +23,7 @@ from probstep.bench.report.reproduction.training import (
     judge_rivals,
     judge_small,
 )
-from probstep.bench.report.reproduction.verdict import Verdict
+from .verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.figures.heatmap import momentum_differences
 from probstep.bench.report.figures.rosenbrock import POLYAK, STANDARD, rosenbrock_curves
-from probstep.bench.report.reproduction.evidence import BASES, OURS, End, Evidence
-from probstep.bench.report.reproduction.verdict import (
+
+from .evidence import BASES, OURS, End, Evidence
+from .verdict import (
     HALF,
     MOST,
     NO_RECORDS,
@@ -26,7 +27,7 @@ FORGOTTEN = 10.0  # rates have met if the largest is below this multiple of the 
 def judge_heatmap(evidence: Evidence) -> Verdict:
     """Green except for large momentum."""
     cells = [c for c in evidence.on("digits_conv") if c.base == "adam"]
-    tiles = momentum_differences(cells)
+    tiles = momentum_differences(cells, OURS)
     light = [gain for (_, beta), gain in tiles.items() if beta < HEAVY]
     heavy = [gain for (_, beta), gain in tiles.items() if beta >= HEAVY]
     if not light or not heavy:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import torch
 
-from probstep.bench.report.reproduction.evidence import Evidence
-from probstep.bench.report.reproduction.verdict import Verdict
 from probstep.optimizer import ProbStep
 from probstep.rules import PaperRule
+
+from .evidence import Evidence
+from .verdict import Verdict
 
 
 def judge_identities(evidence: Evidence) -> Verdict:

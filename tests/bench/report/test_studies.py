@@ -1,0 +1,82 @@
+"""The pages of the documentation say what their records say."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from probstep.bench.cli import app
+from probstep.bench.plans import list_runs, read_plan
+from probstep.bench.report.numbers.summaries import read_summaries
+from probstep.bench.report.publish import PAGES, publish
+from probstep.bench.report.studies import robust
+
+from ..report_cases import make_sweep, write_records
+
+ROOT = Path(__file__).parents[3]
+RECORDS, DOCS = ROOT / "benchmarks" / "records", ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return robust.read_study(RECORDS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_its_command_makes_of_the_records(name):
+    page = PAGES[name]
+    assert (DOCS / page.file).read_text() == page.write(page.read(RECORDS))
+
+
+def test_every_run_of_the_plan_is_on_record_once(study):
+    def without_subset(run):  # the lines of 0.1.0 do not have it
+        return replace(run, subset=None).key
+
+    recorded = [without_subset(history.run) for history in study.histories]
+    assert len(recorded) == len(set(recorded))
+    assert set(recorded) == {without_subset(run) for run in list_runs(read_plan("robust"))}
+
+
+def test_a_batch_size_that_is_not_the_problems_own_makes_another_half(study):
+    halves = {robust.half(cell) for cell in study.cells if cell.run.problem == "fmnist_mlp"}
+    assert halves == {"tuning", "held out"}
+
+
+def test_the_command_writes_the_page_and_its_figures(tmp_path):
+    made = publish("robust", RECORDS, tmp_path)
+    names = [path.relative_to(tmp_path).as_posix() for path in made]
+    assert names == [
+        "robust-benchmark.md",
+        "figures/gauge.svg",
+        "figures/rates.svg",
+        "figures/cells.svg",
+    ]
+    documents = "".join(path.read_text() for path in DOCS.glob("*.md"))
+    assert all(name in documents for name in names[1:])
+    again = {path: path.read_bytes() for path in made}
+    publish("robust", RECORDS, tmp_path)
+    assert {path: path.read_bytes() for path in made} == again
+
+
+def test_a_page_without_its_records_is_told_without_a_traceback(tmp_path):
+    words = ["page", "robust", "--records", str(tmp_path), "--docs", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    assert "needs robust.jsonl, ablations.jsonl, epoch_time.jsonl in" in " ".join(
+        result.stderr.split()
+    )
+    result = CliRunner().invoke(app, ["page", "robus"])
+    assert "Did you mean 'robust'?" in result.stderr
+
+
+def test_runs_are_collected_into_a_file_that_a_study_reads(tmp_path):
+    out = write_records(tmp_path / "out", make_sweep())
+    result = CliRunner().invoke(app, ["collect", str(out), "--to", str(tmp_path / "runs.jsonl")])
+    assert result.exit_code == 0
+    histories = read_summaries(tmp_path / "runs.jsonl")
+    assert result.stdout == f"{len(histories)} runs in {tmp_path / 'runs.jsonl'}\n"
+    assert {h.run.key for h in histories} == {records[0].run.key for records in make_sweep()}
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["status"] in ("done", "diverged") for line in lines)
