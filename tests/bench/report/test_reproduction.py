@@ -163,7 +163,8 @@ def test_large_rates_are_said_to_fail_only_if_they_do():
 
 
 def test_a_run_that_diverged_counts_as_not_trained():
-    runs = sweep("adam", FIXED) + [end("probstep_adam", 1.0, 0.9, status="diverged", reason="nan")]
+    lost = end("probstep_adam", 1.0, 0.9, status="diverged", reason="nan")
+    runs = [*sweep("adam", FIXED), lost]
     assert judge("C6", runs).here.startswith("1 of 1 ")
 
 
