@@ -30,7 +30,7 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(params=["light-1400", "dark-390"])
+@pytest.fixture(params=["light-1800", "dark-390"])
 def page(browser, report, request):
     """The page in both modes, wide and narrow; whatever it says on the console fails the test."""
     mode, width = request.param.split("-")
@@ -49,11 +49,31 @@ def page(browser, report, request):
 
 
 def test_figures_are_there_and_the_page_is_not_wider_than_the_screen(page):
-    assert page.locator("svg.figure").count() == 8
-    for figure in page.locator("svg.figure").all():
-        assert figure.bounding_box()["width"] > 250
+    assert page.locator("figure").count() == 8
     inner, wide = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
     assert wide <= inner
+    for figure in page.locator("figure").all():
+        panels = [panel.bounding_box() for panel in figure.locator("svg.figure").all()]
+        assert all(150 < panel["width"] <= inner for panel in panels)
+        assert len({round(panel["width"]) for panel in panels}) == 1
+        assert all(panel["x"] + panel["width"] <= inner for panel in panels)
+
+
+def test_panels_stand_side_by_side_as_far_as_there_is_room(page):
+    panels = page.locator("#grid-train-loss .row").first.locator("svg.figure").all()
+    tops = [round(panel.bounding_box()["y"]) for panel in panels]
+    wide = page.evaluate("innerWidth") > 1000
+    assert max(tops.count(top) for top in tops) >= (7 if wide else 2)
+
+
+def test_tables_fit_the_screen_and_a_phone_says_what_each_value_is(page):
+    inner = page.evaluate("innerWidth")
+    for table in page.locator("table").all():
+        assert table.bounding_box()["width"] <= inner
+    said = page.evaluate(
+        "getComputedStyle(document.querySelector('#best-fixed td:nth-child(3)'), '::before').content"
+    )
+    assert said == ('"best fixed rate"' if inner < 640 else "none")
 
 
 def test_the_page_follows_the_readers_mode(page):
@@ -88,7 +108,7 @@ def test_a_click_on_a_heading_sorts_texts(page):
 
 
 def test_pointing_at_a_curve_shows_its_name_and_value(page):
-    figure = page.locator("#sensitivity-train-loss svg.figure")
+    figure = page.locator("#sensitivity-train-loss svg.figure").first
     point = figure.locator("circle[data-n=probstep_sgd]").first
     point.scroll_into_view_if_needed()
     point.hover(force=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from probstep.bench.report.drawing.chart import Figure
 from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.drawing.paint import paint
+from probstep.bench.report.drawing.scene import Sheet
 from probstep.bench.report.figures.grid import draw_grid
 from probstep.bench.report.figures.heatmap import draw_heatmap
 from probstep.bench.report.figures.illustration import draw_illustration
@@ -61,10 +62,10 @@ def make_report(out: Path, target: Path | None = None) -> Report:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     cells = make_cells(histories)
     target = target or out / "report"
-    figures = draw_figures(cells)
+    figures = [(figure, lay_out(figure)) for figure in draw_figures(cells)]
     (target / "figures").mkdir(parents=True, exist_ok=True)
-    for figure in figures:
-        paint(lay_out(figure), target / "figures" / figure.slug)
+    for figure, sheet in figures:
+        paint(sheet.whole(), target / "figures" / figure.slug)
     return _write(target, conclude(_compared(cells)), cells, figures)
 
 
@@ -93,7 +94,10 @@ def _compared(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _write(
-    target: Path, sentences: list[str], cells: Sequence[Cell], figures: Sequence[Figure]
+    target: Path,
+    sentences: list[str],
+    cells: Sequence[Cell],
+    figures: Sequence[tuple[Figure, Sheet]],
 ) -> Report:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
     opening = [*sentences, _spell_counts(cells)]

@@ -34,7 +34,7 @@ class Page:
 
 
 def _draw_robust(study: robust.Study) -> dict[str, Scene]:
-    figures = {figure.slug: lay_out(figure) for figure in robust.draw_study(study)}
+    figures = {figure.slug: lay_out(figure).whole() for figure in robust.draw_study(study)}
     return {
         "gauge": draw_gauge(),
         "rates": figures["sensitivity-train-loss"],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scaling = Literal["linear", "log"]
+NARROW = 5.0  # a factor within which a logarithmic axis has evenly spaced numbers
 LEAST = math.log10(2)  # a logarithmic axis spans at least a factor of two
 
 
@@ -18,6 +19,8 @@ class Axis:
     (0.0, 1.0, [1e-05, 0.001, 0.1])
     >>> Axis(0.5, 3.0, "log").ticks(4), Axis(1.1, 1.6, "log").ticks(3)
     ([0.5, 1.0, 2.0], [1.2, 1.4, 1.6])
+    >>> Axis(0.02, 9.0, "log").ticks(6)
+    [0.03, 0.1, 0.3, 1.0, 3.0]
     >>> Axis(0.0, 1.0).ticks(3)
     [0.0, 0.5, 1.0]
     """
@@ -41,15 +44,13 @@ class Axis:
         return math.log10(value) if self.scaling == "log" else value
 
     def _decades(self, most: int) -> list[float]:
-        """Powers of ten; where there are few, more between them."""
+        """Powers of ten; where there are few, numbers between them, too."""
+        if self.high / self.low < NARROW:
+            return self._steps(most)
+        found = (self._multiples(digits) for digits in ((1, 2, 5), (1, 3), (1,)))
         decades = self._multiples((1,))
-        if len(decades) > most:
-            return decades[:: math.ceil(len(decades) / most)]
-        for digits in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1, 3)):
-            found = self._multiples(digits)
-            if len(found) <= most and len(decades) < 3:
-                return found if len(found) > 1 else self._steps(most)
-        return decades if len(decades) > 1 else self._steps(most)
+        thinned = decades[:: math.ceil(len(decades) / most)] if decades else []
+        return next((ticks for ticks in found if len(ticks) <= most), thinned)
 
     def _multiples(self, digits: tuple[int, ...]) -> list[float]:
         first = math.floor(math.log10(self.low)) - 1

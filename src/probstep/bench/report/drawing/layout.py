@@ -12,14 +12,16 @@ from probstep.bench.report.drawing.scene import (
     INK,
     RULE,
     Anchor,
+    Block,
     Box,
     Colour,
     Dot,
     Label,
     Path,
     Point,
-    Scene,
+    Row,
     Shape,
+    Sheet,
 )
 
 FRAMES: dict[str, tuple[Colour, float, tuple[float, ...]]] = {  # the paper's, Fig. 3
@@ -54,22 +56,24 @@ class _Spacing:
     bottom: float = 44.0
 
 
-def lay_out(figure: Figure) -> Scene:
-    """The drawing of a figure."""
+def lay_out(figure: Figure) -> Sheet:
+    """The figure's blocks, and where they are in one drawing."""
     space = _spacing(figure)
     lefts, width = _columns(figure, space)
     pitch = figure.size[1] + space.down
     height = space.top + pitch * len(figure.rows) - space.down + space.bottom
-    legend = list(_legend(figure, space.left, height, width - space.left))
-    boxes = [
-        [Box(left, space.top + i * pitch, *figure.size) for left in lefts]
-        for i in range(len(figure.rows))
-    ]
-    shapes = [*_headings(figure, lefts, boxes, space), *legend]
-    for panels, row in zip(figure.rows, boxes, strict=True):
-        shapes += _row(figure, panels, row)
-    height = _lowest(legend, height) + 12
-    return Scene(width, height, tuple(shapes), figure.x_label.split(" (")[0], figure.y_label)
+    tops = [space.top + i * pitch for i in range(len(figure.rows))]
+    legend = list(_legend(figure, space.left, height + 8, width - space.left))
+    return Sheet(
+        width=width,
+        height=max([height, *(block.y for block in legend)]) + 16,
+        rows=[_row(figure, index, lefts, top) for index, top in enumerate(tops)],
+        headings=list(_headings(figure, lefts, tops, space)),
+        legend=legend,
+        legend_title=figure.legend_title,
+        x_label=figure.x_label.split(" (")[0],
+        y_label=figure.y_label,
+    )
 
 
 def _spacing(figure: Figure) -> _Spacing:
@@ -83,9 +87,12 @@ def _spacing(figure: Figure) -> _Spacing:
 
 def _left_margin(figure: Figure) -> float:
     """Room for the ticks' texts, the name of the axis and those of the rows."""
+    return 24.0 + _tick_room(figure) + 32.0 * bool(figure.row_names)
+
+
+def _tick_room(figure: Figure) -> float:
     names = [name for row in figure.rows for panel in row if panel for name in panel.y_names]
-    ticks = max([38.0, *(_text_width(name) for name in names)])
-    return 24.0 + ticks + 32.0 * bool(figure.row_names)
+    return max([38.0, *(_text_width(name) for name in names)])
 
 
 def _columns(figure: Figure, space: _Spacing) -> tuple[list[float], float]:
@@ -101,23 +108,22 @@ def _columns(figure: Figure, space: _Spacing) -> tuple[list[float], float]:
 
 
 def _headings(
-    figure: Figure,
-    lefts: Sequence[float],
-    boxes: Sequence[Sequence[Box]],
-    space: _Spacing,
+    figure: Figure, lefts: Sequence[float], tops: Sequence[float], space: _Spacing
 ) -> Iterable[Shape]:
-    bottom = boxes[-1][0].y + figure.size[1]
+    bottom = tops[-1] + figure.size[1]
     middle = (lefts[0] + lefts[-1] + figure.size[0]) / 2
     yield Label(middle, bottom + 34, figure.x_label, colour=FAINT, anchor="middle")
     turned = (bottom + space.top) / 2
     yield Label(14, turned, figure.y_label, colour=FAINT, anchor="middle", turned=True)
+    if figure.legend_title:
+        yield Label(space.left, bottom + space.bottom + 12, figure.legend_title, 11, FAINT)
     first = 0
     for name, count in figure.groups:
         ends = lefts[first], lefts[first + count - 1] + figure.size[0]
         yield Label(sum(ends) / 2, 16, name, 13, anchor="middle", bold=True)
         first += count
-    for name, row in zip(figure.row_names, boxes, strict=False):
-        yield from _row_name(name, row[0].y + figure.size[1] / 2, figure.size[1] + space.down)
+    for name, top in zip(figure.row_names, tops, strict=False):
+        yield from _row_name(name, top + figure.size[1] / 2, figure.size[1] + space.down)
 
 
 def _row_name(name: str, middle: float, room: float) -> Iterable[Shape]:
@@ -128,40 +134,65 @@ def _row_name(name: str, middle: float, room: float) -> Iterable[Shape]:
         yield Label(x, middle, cut, 11, anchor="middle", bold=bold, turned=True)
 
 
-def _row(figure: Figure, panels: Sequence[Panel | None], boxes: Sequence[Box]) -> list[Shape]:
-    shapes: list[Shape] = []
-    is_first = True
-    for panel, box in zip(panels, boxes, strict=False):
-        if panel is not None:
-            shapes += _panel(panel, box, with_y=is_first or not figure.y_shared)
-            is_first = False
-    return shapes
+def _row(figure: Figure, index: int, lefts: Sequence[float], top: float) -> Row:
+    panels = figure.rows[index]
+    shown = [number for number, panel in enumerate(panels) if panel is not None]
+    blocks = [
+        None if panel is None else _panel(figure, panel, left, top, number == shown[0])
+        for number, (panel, left) in enumerate(zip(panels, lefts, strict=False))
+    ]
+    groups, first = [], 0
+    for heading, count in figure.groups or [("", len(blocks))]:
+        members = [block for block in blocks[first : first + count] if block is not None]
+        groups.append((heading, members))
+        first += count
+    name = figure.row_names[index] if index < len(figure.row_names) else ""
+    return Row(name, groups)
 
 
-def _panel(panel: Panel, box: Box, *, with_y: bool) -> Iterable[Shape]:
+def _panel(figure: Figure, panel: Panel, left: float, top: float, is_first: bool) -> Block:
+    """A panel around its upper left corner."""
+    box = Box(0.0, 0.0, *figure.size)
     colour, line, dash = FRAMES[panel.frame]
-    yield Label(box.x + box.width / 2, box.y - 7, panel.title, 11, anchor="middle")
-    yield from _ticks(panel, box, with_y=with_y)
-    for tile in panel.tiles:
-        yield from _tile(panel, tile, box)
-    for curve in panel.lines:
-        yield from _curve(panel, curve, box)
-    yield Box(box.x, box.y, box.width, box.height, stroke=colour, line=line, dash=dash)
+    shapes: list[Shape] = [Label(box.width / 2, -7, panel.title, 11, anchor="middle")]
+    shapes += _x_ticks(panel, box)
+    shapes += _y_rules(panel, box)
+    shapes += [shape for tile in panel.tiles for shape in _tile(panel, tile, box)]
+    shapes += [shape for curve in panel.lines for shape in _curve(panel, curve, box)]
+    shapes += [Box(0.0, 0.0, box.width, box.height, stroke=colour, line=line, dash=dash)]
+    ticks = _tick_room(figure) + 8
+    head = 20.0 if panel.title else 8.0
+    return Block(
+        x=left,
+        y=top,
+        window=Box(-ticks, -head, ticks + box.width + 12, head + box.height + 22),
+        shapes=tuple(shapes),
+        alone=tuple(_y_ticks(panel, box)),
+        is_first=is_first or not figure.y_shared,
+    )
 
 
-def _ticks(panel: Panel, box: Box, *, with_y: bool) -> Iterable[Shape]:
-    bottom = box.y + box.height
+def _x_ticks(panel: Panel, box: Box) -> Iterable[Shape]:
     for x, text in _tick_shares(panel.x, panel.x_names, int(box.width / 38)):
-        at = box.x + x * box.width
+        at = x * box.width
         if not panel.x_names:
-            yield Path([(at, box.y), (at, bottom)], RULE)
-        yield Label(at, bottom + 15, text, 10, FAINT, _tick_anchor(x))
-    for y, text in _tick_shares(panel.y, panel.y_names, int(box.height / 24)):
-        at = bottom - y * box.height
+            yield Path([(at, 0.0), (at, box.height)], RULE)
+        yield Label(at, box.height + 15, text, 10, FAINT, _tick_anchor(x))
+
+
+def _y_rules(panel: Panel, box: Box) -> Iterable[Shape]:
+    for y, _ in _y_shares(panel, box):
         if not panel.y_names:
-            yield Path([(box.x, at), (box.x + box.width, at)], RULE)
-        if with_y:
-            yield Label(box.x - 6, at + 3.5, text, 10, FAINT, "end")
+            yield Path([(0.0, box.height * (1 - y)), (box.width, box.height * (1 - y))], RULE)
+
+
+def _y_ticks(panel: Panel, box: Box) -> Iterable[Shape]:
+    for y, text in _y_shares(panel, box):
+        yield Label(-6, box.height * (1 - y) + 3.5, text, 10, FAINT, "end")
+
+
+def _y_shares(panel: Panel, box: Box) -> list[tuple[float, str]]:
+    return _tick_shares(panel.y, panel.y_names, int(box.height / 24))
 
 
 def _tick_anchor(share: float) -> Anchor:
@@ -212,26 +243,22 @@ def _tile(panel: Panel, tile: Tile, box: Box) -> Iterable[Shape]:
     yield Label(x + width / 2, y + height / 2 + 4, tile.text, 11, TILE_INK, "middle")
 
 
-def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[Shape]:
-    x, y = left, top + 8
+def _legend(figure: Figure, left: float, top: float, width: float) -> Iterable[Block]:
+    x, y = left, top
     if figure.legend_title:
-        yield Label(x, y + 4, figure.legend_title, 11, FAINT)
         x += _text_width(figure.legend_title) + 8
     for line in figure.legend:
         needed = 46 + _text_width(line.name)
         if x + needed > left + width and x > left:
             x, y = left, y + LEGEND_ROW
+        shapes: list[Shape] = [Label(32, 4, line.name, 11)]
         if line.width:
-            yield Path([(x, y), (x + 26, y)], line.colour, line.width, DASHES[line.dash])
+            shapes += [Path([(0.0, 0.0), (26.0, 0.0)], line.colour, line.width, DASHES[line.dash])]
         if line.marker != "none":
-            yield Dot(x + 13, y, line.colour, 3.0, line.marker)
-        yield Label(x + 32, y + 4, line.name, 11)
+            shapes += [Dot(13, 0, line.colour, 3.0, line.marker)]
+        yield Block(x, y, Box(0, -LEGEND_ROW / 2, needed - 8, LEGEND_ROW), tuple(shapes))
         x += needed
 
 
 def _text_width(text: str) -> float:
     return sum(WIDE_LETTER if letter in "mwMW" else LETTER for letter in text)
-
-
-def _lowest(shapes: Iterable[Shape], least: float) -> float:
-    return max([least, *(shape.y for shape in shapes if isinstance(shape, Label))])

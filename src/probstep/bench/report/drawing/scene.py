@@ -1,10 +1,11 @@
 """A drawing as plain data: paths, boxes and labels in pixels, y downwards.
 
-A figure is laid out once (layout.py) and written twice: as SVG for the page, with matplotlib for print.
+A figure is laid out once (layout.py), as blocks. On the page they flow, each an SVG of its own, so that
+they fit a phone and fill a wide screen; in print they are one drawing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Point = tuple[float, float]
@@ -96,10 +97,83 @@ Shape = Path | Box | Dot | Label
 
 @dataclass(frozen=True)
 class Scene:
-    """A drawing, its size, and what the values of its lines are."""
+    """A drawing and its size."""
 
     width: float
     height: float
     shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a drawing that can also stand alone: a panel, or an entry of a legend.
+
+    Args:
+        x: Where its origin is in the whole drawing.
+        y: Likewise.
+        window: What it covers around its origin.
+        shapes: What is always drawn.
+        alone: What it needs only where no neighbour shows it, such as the numbers of a shared axis.
+        is_first: Whether it has no such neighbour in the whole drawing either.
+    """
+
+    x: float
+    y: float
+    window: Box
+    shapes: tuple[Shape, ...]
+    alone: tuple[Shape, ...] = ()
+    is_first: bool = True
+
+    def placed(self) -> tuple[Shape, ...]:
+        """Its shapes in the whole drawing."""
+        shapes = (*self.shapes, *(self.alone if self.is_first else ()))
+        return tuple(move(shape, self.x, self.y) for shape in shapes)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of blocks in groups, each with its heading; and the row's name."""
+
+    name: str
+    groups: Sequence[tuple[str, Sequence[Block]]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure laid out: blocks that flow on a page, and their places in one drawing for print.
+
+    Args:
+        headings: What print shows besides the blocks.
+        legend: A block per entry.
+        x_label: What the values of its lines are, across.
+        y_label: Likewise, upwards.
+    """
+
+    width: float
+    height: float
+    rows: Sequence[Row]
+    headings: Sequence[Shape]
+    legend: Sequence[Block] = ()
+    legend_title: str = ""
     x_label: str = ""
     y_label: str = ""
+
+    def whole(self) -> Scene:
+        """One drawing of it all."""
+        panels = (block for row in self.rows for _, blocks in row.groups for block in blocks)
+        placed = (shape for block in (*panels, *self.legend) for shape in block.placed())
+        return Scene(self.width, self.height, (*self.headings, *placed))
+
+
+def move(shape: Shape, x: float, y: float) -> Shape:
+    """The shape, somewhere else.
+
+    >>> moved = move(Path([(1.0, 2.0), None], INK), 10, 20)
+    >>> moved.points
+    [(11.0, 22.0), None]
+    """
+    if not isinstance(shape, Path):
+        return replace(shape, x=shape.x + x, y=shape.y + y)
+    points = [None if point is None else (point[0] + x, point[1] + y) for point in shape.points]
+    clip = shape.clip and replace(shape.clip, x=shape.clip.x + x, y=shape.clip.y + y)
+    return replace(shape, points=points, clip=clip)

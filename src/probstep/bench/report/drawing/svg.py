@@ -1,11 +1,11 @@
-"""A drawing as inline SVG: colours follow the page's mode, names and values wait for the pointer."""
+"""Drawings and blocks of them as SVG: colours follow the reader's mode, values wait for the pointer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
 from typing import Any
 
-from probstep.bench.report.drawing.scene import Box, Colour, Dot, Label, Path, Point, Scene
+from probstep.bench.report.drawing.scene import Block, Box, Colour, Dot, Label, Path, Point, Scene
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 STYLE = """<style>
@@ -15,19 +15,23 @@ STYLE = """<style>
 CROSS = ((-1, -1), (1, 1), None, (-1, 1), (1, -1))
 
 
-def write_svg(scene: Scene, title: str) -> str:
-    """The drawing as an SVG element; every text in it is escaped.
+def write_block(block: Block, title: str, named: str = "") -> str:
+    """A block as an SVG element of its own; every text in it is escaped.
 
-    >>> write_svg(Scene(10, 10, (Label(1, 2, "<b>"),)), "a & b")[-29:]
+    Args:
+        block: The block.
+        title: What it shows, for who cannot see it; empty for decoration.
+        named: Further attributes.
+
+    >>> write_block(Block(0, 0, Box(0, 0, 9, 9), (Label(1, 2, "<b>"),)), "a & b")[-29:]
     'start">&lt;b&gt;</text></svg>'
     """
-    width, height = f"{scene.width:.0f}", f"{scene.height:.0f}"
-    body = "".join(_WRITERS[type(shape)](shape) for shape in scene.shapes)
-    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-    least = f'style="min-width:{0.72 * scene.width:.0f}px"'
-    labels = f'data-x="{escape(scene.x_label)}" data-y="{escape(scene.y_label)}"'
-    named = f'{labels} role="img" aria-label="{escape(title)}"'
-    return f'<svg class="figure" {size} {least} {named}>{body}</svg>'
+    window = block.window
+    width, height = f"{window.width:.0f}", f"{window.height:.0f}"
+    view = f"{window.x:.0f} {window.y:.0f} {width} {height}"
+    body = "".join(_WRITERS[type(shape)](shape) for shape in (*block.shapes, *block.alone))
+    role = f'role="img" aria-label="{escape(title)}"' if title else 'aria-hidden="true"'
+    return f'<svg width="{width}" height="{height}" viewBox="{view}" {role}{named}>{body}</svg>'
 
 
 def write_svg_file(scene: Scene, title: str) -> str:

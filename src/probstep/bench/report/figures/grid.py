@@ -62,7 +62,7 @@ def draw_grid(
         legend_title="initial rate",
         groups=[(BASES.get(base, base), len(names)) for base, names in groups.items()],
         row_names=problems[:MOST_ROWS],
-        size=(118.0, 104.0) if len(rows[0]) > 6 else (190.0, 140.0),
+        size=(140.0, 110.0) if len(rows[0]) > 6 else (190.0, 140.0),
     )
 
 

@@ -20,7 +20,7 @@ SOLUTION = torch.tensor([0.0, 0.0], dtype=torch.float64)
 START = torch.tensor([2.6, 1.5], dtype=torch.float64)
 NOISE = 1.0
 WIDE, NARROW = (1.3, 0.8), (0.22, 0.135)  # diagonals of two covariances that differ in scale
-SIZE = (560.0, 400.0)
+SIZE = (448.0, 320.0)
 RED, BLUE, GREEN, PALE = (
     PALETTE[1],
     PALETTE[0],

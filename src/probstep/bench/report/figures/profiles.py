@@ -49,7 +49,7 @@ def draw_profiles(cells: Sequence[Cell]) -> Figure | None:
         x_label="factor of the best final training loss",
         y_label="share of the runs",
         legend=lines,
-        size=(560.0, 280.0),
+        size=(430.0, 250.0),
     )
 
 

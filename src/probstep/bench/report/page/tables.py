@@ -105,14 +105,14 @@ def _comparison_row(group: Sequence[Comparison]) -> list[Value]:
     return [
         first.cell.problem,
         first.cell.label,
-        first.cell.schedule,
+        None if first.cell.schedule == "constant" else first.cell.schedule,
         first.best.cell.rate,
         first.best.loss,
         float(len(group)),
         "diverged" if max(ratios) == math.inf else _geometric(ratios),
         "diverged" if max(ratios) == math.inf else max(ratios),
         "never" if share == math.inf else share,
-        mean(points) if points else None,
+        round(mean(points), 2) if points else None,
     ]
 
 

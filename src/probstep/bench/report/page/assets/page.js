@@ -103,8 +103,9 @@ for (const figure of document.querySelectorAll("svg.figure")) {
   const follow = (event) => {
     points ??= readPoints(figure);
     const frame = figure.getBoundingClientRect();
-    const unit = figure.viewBox.baseVal.width / frame.width;
-    const x = (event.clientX - frame.left) * unit, y = (event.clientY - frame.top) * unit;
+    const view = figure.viewBox.baseVal, unit = view.width / frame.width;
+    const x = view.x + (event.clientX - frame.left) * unit;
+    const y = view.y + (event.clientY - frame.top) * unit;
     const point = nearest(points, x, y);
     if (point) show(figure, point, event); else hide();
   };

@@ -89,7 +89,7 @@ class _Shelf:
             yield "*No runs on record yet.*\n"
             return
         slug = f"{FIGURES}/{figure.slug}"
-        self.drawings[slug] = lay_out(figure)
+        self.drawings[slug] = lay_out(figure).whole()
         yield f"{figure.sentence}\n"
         yield f"![{figure.title}](figures/{slug}.svg)\n"
 
