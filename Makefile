@@ -25,8 +25,9 @@ lint: .venv/test.done  ## check style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-results: .venv/demo.done  ## make the pages about the paper again, from the records in benchmarks/
+results: .venv/demo.done  ## make the pages of measurements again, from benchmarks/records
 	$(BIN)/probstep page reproduction
+	$(BIN)/probstep page robust
 
 docs: .venv/docs.done  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

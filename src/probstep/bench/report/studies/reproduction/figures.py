@@ -205,6 +205,7 @@ def _curves(ends: Sequence[End], problem: str, metric: str, ways: Sequence[str])
     y = _y_axis(metric, [values for _, values in curves.values()])
     colours = _colours(ends)
     shown = [way for way in ways if any(e.way == way for e in ends)]
+    titled: set[str] = set()  # the uppermost panel of a column has its name
     rows = []
     for base in bases:
         row: list[Panel | None] = []
@@ -214,8 +215,9 @@ def _curves(ends: Sequence[End], problem: str, metric: str, ways: Sequence[str])
                 for e in ends
                 if (e.base, e.way) == (base, way)
             ]
-            title = way if base == bases[0] else ""
+            title = "" if way in titled else way
             row.append(Panel(title, x, y, lines, frame=FRAMES[way]) if lines else None)
+            titled |= {way} if lines else set()
         rows.append(row)
     name, sentence = CURVES.get(
         metric, ("rate in use", "Where the curves meet the start is forgotten")
