@@ -165,8 +165,15 @@ def _over_rates(
     if not problems:
         return None
     rows = [
-        [_ends_panel([e for e in ends if (e.problem, e.base) == (p, b)], b, ways) for b in bases]
-        for p in problems
+        [
+            _ends_panel(
+                [e for e in ends if (e.problem, e.base) == (problem, base)],
+                BASES[base] if problem == problems[0] else "",
+                ways,
+            )
+            for base in bases
+        ]
+        for problem in problems
     ]
     shown = [way for way in ways if any(e.way == way for e in ends)]
     return Figure(
@@ -177,12 +184,12 @@ def _over_rates(
         x_label="initial rate",
         y_label="final training accuracy",
         legend=[Line(way, (), (), *STYLES[way], 2.0, "disc") for way in shown],
-        row_names=problems,
+        row_names=[problem.replace("_", " ", 1) for problem in problems],
         size=size,
     )
 
 
-def _ends_panel(ends: Sequence[End], base: str, ways: Sequence[str]) -> Panel | None:
+def _ends_panel(ends: Sequence[End], title: str, ways: Sequence[str]) -> Panel | None:
     lines = []
     for way in ways:
         chosen = sorted((e for e in ends if e.way == way), key=lambda e: e.rate)
@@ -192,7 +199,7 @@ def _ends_panel(ends: Sequence[End], base: str, ways: Sequence[str]) -> Panel | 
             lines.append(Line(way, xs, ys, *STYLES[way], 1.8, "disc", lost))
     if not lines:
         return None
-    return Panel(BASES[base], RATES, ACCURACY, lines, worst="bottom")
+    return Panel(title, RATES, ACCURACY, lines, worst="bottom")
 
 
 def _curves(ends: Sequence[End], problem: str, metric: str, ways: Sequence[str]) -> Figure | None:

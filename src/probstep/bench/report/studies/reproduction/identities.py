@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from probstep.optimizer import ProbStep
-from probstep.rules import PaperRule
+from probstep import PaperRule, ProbStep
 
 from .evidence import Evidence
 from .verdict import Verdict

@@ -134,7 +134,7 @@ from that.
     for claim in CLAIMS:
         verdict = verdicts[claim.name]
         runs = f" ({verdict.runs:,} runs)" if verdict.runs else ""
-        yield f"- **{claim.name}, {claim.title.lower()}: {verdict.word}**{runs}. {verdict.why}"
+        yield f"- **{claim.name}, {claim.title}: {verdict.word}**{runs}. {verdict.why}"
     yield ""
 
 

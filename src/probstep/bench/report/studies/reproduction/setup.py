@@ -8,6 +8,7 @@ from probstep.bench.report.drawing.axes import spell
 from .evidence import (
     FIXED,
     HYPER,
+    NETS,
     OURS,
     OURS_09,
     End,
@@ -41,7 +42,8 @@ def judge_budget(evidence: Evidence) -> Verdict:
     """Epochs, samples and penalties."""
     if not evidence.ends:
         return NO_RECORDS
-    runs = {e.problem: e.cell.run for e in evidence.ends}
+    found = {e.problem: e.cell.run for e in evidence.ends}
+    runs = {problem: found[problem] for problem in NETS if problem in found}
     full = [p for p, r in runs.items() if r.epochs == paper_problem(p).paper_epochs]
     l2 = all(PROBLEMS[p].l2 == paper_problem(p).l2 for p in runs)
     said = "; ".join(f"{p}: {r.epochs} epochs of {r.subset} samples" for p, r in runs.items())
