@@ -108,8 +108,8 @@ at a scale that two cores can do. Of {len(CLAIMS)} claims: {said}.
 On record are {origin.runs:,} of the {planned:,} runs of the plan `{PLAN}`, {origin.hours:.1f} core-hours
 of training, made at commit {_join(f"`{commit[:7]}`" for commit in origin.commits)} with torch
 {_join(origin.torch)}. The plan is ranked, the most telling runs first, so that a part of it is a result
-too. Every number and every figure on this page comes from `benchmarks/records/{RECORDS[0]}` by
-`make results`.
+too. `make results` makes this page and its figures from `{RECORDS[0]}` and `{RECORDS[1]}` in
+benchmarks/records; no number is typed by hand.
 """
 
 
