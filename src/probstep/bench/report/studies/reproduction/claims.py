@@ -70,7 +70,7 @@ CLAIMS = (
         "where it does not diverge, but not robust",
         judge_rivals,
     ),
-    Claim("C8", "The noise R", "no significant difference without f*", judge_noise),
+    Claim("C8", "The noise R", "no significant difference without `f*`", judge_noise),
     Claim(
         "C9",
         "Heat map of rate and momentum",
@@ -99,7 +99,7 @@ CLAIMS = (
     Claim(
         "C14",
         "Exact facts",
-        "R = 0 without f*: the base's step; with f*: independent of the rate; with SGD: Polyak's step",
+        "R = 0 without `f*`: the base's step; with it: independent of the rate; with SGD: Polyak's step",
         judge_identities,
     ),
 )

@@ -113,7 +113,7 @@ def draw_noise(evidence: Evidence) -> Figure | None:
         ways=(OURS, NOISE, BOUND, BOTH),
         bases=("sgd", "momentum", "adam"),
         sentence="If R made no difference, each dashed line would lie on a solid one: orange on blue "
-        "without f*, pink on green with it.",
+        "without `f*`, pink on green with it.",
         size=(100.0, 90.0),
         only=(NOISE, BOTH),
     )

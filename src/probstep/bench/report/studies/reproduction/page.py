@@ -105,8 +105,8 @@ def _opening(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]:
 The paper's experiments with the paper's rule (`PaperRule`), fixed rates, hypergradient descent and L4,
 at a scale that two cores can do. Of {len(CLAIMS)} claims: {said}.
 
-On record are {origin.runs:,} of the {planned:,} runs of the plan `{PLAN}`, {origin.hours:.1f} core-hours
-of training, made at commit {_join(f"`{commit[:7]}`" for commit in origin.commits)} with torch
+On record are {origin.runs:,} of the {planned:,} runs of the plan `{PLAN}`, {origin.hours:.1f} hours
+of training by the clock, made at commit {_join(f"`{commit[:7]}`" for commit in origin.commits)} with torch
 {_join(origin.torch)}. The plan is ranked, the most telling runs first, so that a part of it is a result
 too. `make results` makes this page and its figures from `{RECORDS[0]}` and `{RECORDS[1]}` in
 benchmarks/records; no number is typed by hand.
@@ -133,7 +133,8 @@ from that.
     yield "### Why\n"
     for claim in CLAIMS:
         verdict = verdicts[claim.name]
-        runs = f" ({verdict.runs:,} runs)" if verdict.runs else ""
+        nets = f" on {verdict.nets} of {len(NETS)} nets" if verdict.nets else ""
+        runs = f" ({verdict.runs:,} runs{nets})" if verdict.runs else ""
         yield f"- **{claim.name}, {claim.title}: {verdict.word}**{runs}. {verdict.why}"
     yield ""
 
@@ -180,7 +181,7 @@ The appendix shows Adam on the two-dimensional function with four variants of th
     yield from shelf.show(draw_rosenbrocks(evidence))
     yield """## The noise R
 
-The paper reports no significant difference without f* and shows no figure.
+The paper reports no significant difference without `f*` and shows no figure.
 """
     yield from shelf.show(draw_noise(evidence))
     yield "## Every 2^i-th epoch\n\nThe paper proposes it against the cost and shows no figure.\n"

@@ -22,12 +22,14 @@ class Verdict:
         here: The numbers, in a few words.
         why: What they mean, and what limits them.
         runs: How many runs they come from.
+        nets: On how many of the paper's nets, where that matters.
     """
 
     word: Word
     here: str
     why: str
     runs: int = 0
+    nets: int = 0
 
 
 NO_RECORDS = Verdict("no records", "", "No run that could tell is on record yet.")
