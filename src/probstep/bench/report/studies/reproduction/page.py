@@ -105,10 +105,10 @@ def _opening(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]:
 The paper's experiments with the paper's rule (`PaperRule`), fixed rates, hypergradient descent and L4,
 at a scale that two cores can do. Of {len(CLAIMS)} claims: {said}.
 
-On record are {origin.runs:,} of the {planned:,} runs of the plan `{PLAN}`, {origin.hours:.1f} hours
-of training by the clock, made at commit {_join(f"`{commit[:7]}`" for commit in origin.commits)} with torch
-{_join(origin.torch)}. The plan is ranked, the most telling runs first, so that a part of it is a result
-too. `make results` makes this page and its figures from `{RECORDS[0]}` and `{RECORDS[1]}` in
+On record are {origin.runs:,} of the {planned:,} runs of the plan `{PLAN}`, {origin.hours:.1f} hours of
+training by the clock, made at commit {_join(f"`{commit[:7]}`" for commit in origin.commits)} with
+torch {_join(origin.torch)}. The plan is ranked, the most telling runs first, so that a part of it is a
+result too. `make results` makes this page and its figures from `{RECORDS[0]}` and `{RECORDS[1]}` in
 benchmarks/records; no number is typed by hand.
 """
 
