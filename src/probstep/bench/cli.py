@@ -15,6 +15,7 @@ from probstep.bench import commands
 from probstep.bench.plans import Source, add_source, list_plans, list_runs, read_plan, read_source
 from probstep.bench.runs.backends import Workers
 from probstep.bench.runs.runner import Setup
+from probstep.bench.texts import printable
 
 app = typer.Typer(
     help="Measure learning-rate methods: plan runs, make them, look at them.",
@@ -116,7 +117,7 @@ def run(
         sources = _add_imports(imports)
         runs = list_runs(read_plan(plan))
         setup = Setup(
-            out=out or Path("runs", Path(plan).stem),
+            out=out or _default_out(plan),
             backend=backend or _default_backend(jobs, address),
             workers=Workers(jobs, address),
             data_dir=data_dir,
@@ -169,6 +170,56 @@ def report(
 
 
 @app.command()
+def live(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 for one that is free.")
+    ] = 0,
+    in_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in your browser.")
+    ] = False,
+) -> None:
+    """Serve a page that follows the runs in an output directory while they are made.
+
+    It shows how far they are, which failed and why, what is next, and the report so far. Only
+    this machine can reach it (127.0.0.1), and it changes nothing. Ctrl-C ends it.
+    """
+    with _plain_errors(), _interrupted_by_sigterm():
+        console = Console(soft_wrap=True)
+        raise typer.Exit(commands.follow_records(out, port, console, in_browser=in_browser))
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="A row per epoch, as a Parquet file.")
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="The same rows, a line of JSON each.")
+    ] = False,
+    curves: Annotated[
+        bool, typer.Option("--curves", help="A line of JSON per ended run, with its curves.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="The file; `export.parquet` and the like in OUT if not given."),
+    ] = None,
+) -> None:
+    """Write all records of an output directory into one file, for DuckDB, pandas or a repository.
+
+    Rows are flat: settings and the like are texts of JSON, and every other column is a text or a
+    number.
+    """
+    with _plain_errors():
+        chosen = {"parquet": parquet, "lines": lines, "curves": curves}
+        forms = [form for form, is_chosen in chosen.items() if is_chosen]
+        if len(forms) != 1:
+            raise ValueError("Say what to write: one of --parquet, --lines or --curves.")
+        raise typer.Exit(commands.export_records(out, forms[0], to, Console(soft_wrap=True)))
+
+
+@app.command()
 def collect(
     out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
     to: Annotated[Path, typer.Option(help="The file that is written.", dir_okay=False)],
@@ -200,6 +251,18 @@ def _add_imports(paths: list[Path] | None) -> tuple[Source, ...]:
     return sources
 
 
+def _default_out(plan: str) -> Path:
+    """A directory in `runs/` with the plan's name, which must not lead out of it.
+
+    >>> _default_out("plans/mine.toml").as_posix()
+    'runs/mine'
+    """
+    name = Path(plan).stem
+    if name in ("", ".", ".."):
+        raise ValueError(f"{plan} does not name an output directory. Name one with --out.")
+    return Path("runs", name)
+
+
 def _default_backend(jobs: int, address: str | None) -> str:
     if address is not None:
         return "ray"
@@ -218,7 +281,7 @@ def _plain_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", escape(_tell(error)))
+        Console(stderr=True, soft_wrap=True).print("[red]Error:[/red]", _tell(error))
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         text = "Interrupted. What was recorded is kept; the same command continues."
@@ -227,10 +290,11 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _tell(error: Exception) -> str:
-    """What the error says, and of which file."""
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    """What the error says, line by line, and of which file."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return "\n".join(escape(printable(line)) for line in text.splitlines())
 
 
 @contextmanager

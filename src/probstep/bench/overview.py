@@ -11,6 +11,7 @@ from rich.table import Table
 
 from probstep.bench.report.numbers.cells import Cell, make_cells
 from probstep.bench.report.numbers.histories import History
+from probstep.bench.texts import printable
 
 BUDGET = ("batch_size", "subset", "evaluation")  # shown where rows differ in them
 SCORES = ("train_loss", "test_loss", "test_accuracy", "effective_rate")
@@ -61,8 +62,8 @@ def format_number(value: float | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without what a terminal would obey: records may come from a stranger."""
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+    """The text as it is to be shown: records may come from a stranger."""
+    return escape(printable(text))
 
 
 def _row(cell: Cell) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 
 from probstep.bench.overview import format_number
-from probstep.bench.records import Record
+from probstep.bench.records import Record, finite
 from probstep.bench.runs.backends import Event
 from probstep.bench.runs.runner import Job
 from probstep.bench.runs.training import Epoch, Message, Note, Tick
+from probstep.bench.texts import printable
 
 COLUMNS = ("worker", "problem", "method", "rate", "seed", "epoch", "train loss", "effective rate")
 
@@ -82,7 +83,7 @@ def print_json(console: Console, values: Mapping[str, object]) -> None:
     So `probstep run PLAN | head` ends the display, not the runs.
     """
     try:
-        print(json.dumps(values), file=console.file, flush=True)
+        print(json.dumps(finite(values), allow_nan=False), file=console.file, flush=True)
     except BrokenPipeError:
         nobody = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nobody, console.file.fileno())
@@ -148,9 +149,10 @@ class Bars:
         """Move the bar and rewrite the worker's line."""
         self.tally.follow(event)
         if isinstance(event.message, Note):
-            self.console.print(escape(f"{event.job.run}: {event.message.text}"))
+            self.console.print(escape(printable(f"{event.job.run}: {event.message.text}")))
         elif event.lost is not None:
-            self.console.print(escape(f"{event.job.run} goes to another worker: {event.lost}"))
+            text = f"{event.job.run} goes to another worker: {event.lost}"
+            self.console.print(escape(printable(text)))
         elif event.is_end:
             self.workers.pop(event.worker, None)
         else:

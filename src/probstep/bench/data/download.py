@@ -1,12 +1,12 @@
 """Fetch files over HTTP so that each one is complete and right, or not there at all."""
 
+import gzip
 import hashlib
 import tarfile
-import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
@@ -14,10 +14,15 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from probstep.bench.files import replacing
+
 from .catalog import Files, data_directory
 
 CHUNK = 1 << 18
+MOST_BYTES = 1 << 29  # of a download, and of a file in an archive; the largest has 215 million
 TIMEOUT_SECONDS = 30.0
+DAMAGES = (tarfile.TarError, gzip.BadGzipFile, zlib.error)  # of an archive
+REMEDY = "Name a writable data directory with data_dir or PROBSTEP_DATA."
 
 
 def download_files(files: Files, data_dir: Path | str | None = None) -> Path:
@@ -50,15 +55,21 @@ def download_files(files: Files, data_dir: Path | str | None = None) -> Path:
 
 def _is_there(path: Path, md5: str) -> bool:
     """Whether an earlier download has already brought this very file."""
-    return (
-        path.is_file() and hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == md5
-    )
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _md5).hexdigest() == md5
+
+
+def _md5() -> "hashlib._Hash":
+    """The checksum that the data sets are published with; it finds damage, not malice."""
+    return hashlib.md5(usedforsecurity=False)
 
 
 def _download(files: Files, name: str, md5: str, folder: Path, progress: Progress) -> None:
     """Fetch one file into its place, or one archive and unpack it there."""
     is_archive = name.endswith(".tar.gz")
-    with replacing(folder / name, keep=not is_archive) as file:
+    with replacing(folder / name, REMEDY, keep=not is_archive) as file:
         _fetch(files.url + name, md5, file, progress)
         if is_archive:
             file.seek(0)
@@ -71,42 +82,6 @@ def _progress() -> Progress:
     return Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True))
 
 
-@contextmanager
-def replacing(path: Path, *, keep: bool = True) -> Iterator[IO[bytes]]:
-    """A file that takes its place at `path` only when the block ends well (and if it is kept).
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder) / "new" / "file") as file:
-    ...         _ = file.write(b"whole")
-    ...     (Path(folder) / "new" / "file").read_bytes()
-    b'whole'
-    """
-    file = _open_beside(path)
-    part = Path(file.name)
-    try:
-        with file:
-            yield file
-        if keep:
-            part.chmod(0o644)  # temporary files are private; data is for everyone
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _open_beside(path: Path) -> IO[bytes]:
-    """A new temporary file in the folder of `path`, which is made if it is not there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False
-        )
-    except OSError as error:
-        raise OSError(
-            f"{path.name} cannot be written to {path.parent}: {error.strerror}. "
-            "Name a writable data directory with data_dir or PROBSTEP_DATA."
-        ) from error
-
-
 def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress) -> None:
     """Stream a URL into a file; refuse what is too short or has another checksum."""
     try:
@@ -117,7 +92,7 @@ def _fetch(url: str, md5: str, file: IO[bytes], progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         with error:  # it holds the response, which must be closed
             raise OSError(f"{url} answered {error.code} {error.reason}.") from error
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise OSError(f"{url} could not be downloaded: {error}. Try again later.") from error
     if received < size:
         raise OSError(f"{url} broke off after {received} of {size} bytes. Try again.")
@@ -132,8 +107,10 @@ def _copy(
     source: IO[bytes], target: IO[bytes], advance: Callable[[float], None]
 ) -> tuple[int, str]:
     """Copy all bytes; return how many they were and their md5."""
-    digest, received = hashlib.md5(usedforsecurity=False), 0
+    digest, received = _md5(), 0
     while chunk := source.read(CHUNK):
+        if received + len(chunk) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES:,} bytes came, and no data set has so many")
         target.write(chunk)
         digest.update(chunk)
         received += len(chunk)
@@ -148,12 +125,14 @@ def unpack_tar(archive: IO[bytes], inside: str, names: Sequence[str], folder: Pa
     can be written outside `folder`.
     """
     try:
-        with tarfile.open(fileobj=archive, mode="r:*") as tar:
+        with tarfile.open(fileobj=archive, mode="r:gz") as tar:
             for name in names:
-                with replacing(folder / name) as file:
+                with replacing(folder / name, REMEDY) as file:
                     _copy(_member(tar, f"{inside}/{name}"), file, lambda _: None)
-    except (tarfile.TarError, EOFError) as error:
-        raise ValueError(f"The archive for {folder} cannot be unpacked: {error}.") from error
+    except (*DAMAGES, EOFError, OverflowError, ValueError) as error:
+        raise ValueError(
+            f"The archive for {folder} cannot be unpacked: {error}. Get another copy."
+        ) from error
 
 
 def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
@@ -161,5 +140,5 @@ def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
     info = next((member for member in tar if member.name == name), None)
     file = tar.extractfile(info) if info is not None and info.isreg() else None
     if file is None:
-        raise ValueError(f"The archive holds no regular file {name!r}. Get another copy.")
+        raise ValueError(f"it holds no regular file {name!r}")
     return file

@@ -1,8 +1,6 @@
 """Readers of the standard file formats: a path in, tensors out, or an error that names the file."""
 
-import gzip
 import math
-import pickle
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,30 +11,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probstep.bench.files import read_file
+
 from .mat import read_mat
+from .pickled import read_pickle
 
 IDX_UNSIGNED_BYTES = b"\x00\x00\x08"
 CIFAR_CLASSES = {"labels": 10, "coarse_labels": 20, "fine_labels": 100}
 
-# What CIFAR's archives hold besides strings and lists: arrays, made by one function of numpy's,
-# whose module's name has changed over the years.
-_rebuild_array = np.empty(0).__reduce__()[0]
-ALLOWED_IN_PICKLES = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _rebuild_array,
-    ("numpy._core.multiarray", "_reconstruct"): _rebuild_array,
-}
+# More than this a file does not hold, whatever it says of itself: it is refused before it is
+# unpacked. The largest set of the catalog has 73,257 samples, its text 3.2 million characters.
+MOST_SAMPLES = 100_000
+MOST_GREY = MOST_SAMPLES * 28 * 28 + 16  # bytes of an IDX file
+MOST_COLOUR = MOST_SAMPLES * (3 * 32 * 32 + 128)  # bytes: images, and what is said of them
+MOST_TEXT = 16_000_000  # bytes
+MOST_DIMENSIONS = 4
+GZIP = 31  # zlib's word for gzip's header and checksum around what it unpacks
 
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Turn whatever a damaged file leads to into one error that names the file and a remedy."""
     damages = (ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError)
-    of_formats = (ValueError, zlib.error, gzip.BadGzipFile, pickle.UnpicklingError)
     try:
         yield
-    except (*damages, *of_formats, MemoryError) as error:  # a damaged size may ask for any memory
+    except (*damages, ValueError, zlib.error, MemoryError) as error:
         raise ValueError(
             f"{path} is damaged or no such file as its name says "
             f"({str(error) or type(error).__name__}). "
@@ -61,14 +60,35 @@ def _require_labels(labels: Tensor, least: int, most: int) -> None:
 
 def read_idx(path: Path) -> Tensor:
     """An IDX file of unsigned bytes, packed with gzip or not: MNIST and its relatives."""
+    stored = read_file(path, MOST_GREY)
     with _naming(path):
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        _require(content[:3] == IDX_UNSIGNED_BYTES, "not an IDX file of unsigned bytes")
-        start = 4 + 4 * content[3]
-        shape = [int.from_bytes(content[k : k + 4], "big") for k in range(4, start, 4)]
+        content = _unpack_idx(stored) if path.suffix == ".gz" else stored
+        shape, start = _idx_shape(content), 4 + 4 * content[3]
         size = math.prod(shape)
         _require(len(content) == start + size, f"{len(content) - start} bytes instead of {size}")
         return torch.frombuffer(bytearray(content), dtype=torch.uint8)[start:].view(shape)
+
+
+def _idx_shape(content: bytes) -> list[int]:
+    """The shape that the beginning of an IDX file tells, if a file can have it."""
+    _require(content[:3] == IDX_UNSIGNED_BYTES, "not an IDX file of unsigned bytes")
+    sizes = content[4 : 4 + 4 * content[3]]
+    _require(content[3] <= MOST_DIMENSIONS, f"{content[3]} dimensions")
+    _require(len(sizes) == 4 * content[3] > 0, "no shape")
+    shape = [int.from_bytes(sizes[k : k + 4], "big") for k in range(0, len(sizes), 4)]
+    _require(math.prod(shape) <= MOST_GREY, f"a shape of {shape}, which is more than there can be")
+    return shape
+
+
+def _unpack_idx(packed: bytes) -> bytes:
+    """Unpack a file as far as its shape says, and a byte more if there is one."""
+    head = zlib.decompressobj(GZIP).decompress(packed, 4 + 4 * MOST_DIMENSIONS)
+    most = 4 + 4 * head[3] + math.prod(_idx_shape(head))
+    stream = zlib.decompressobj(GZIP)
+    content = stream.decompress(packed, most + 1)
+    _require(len(content) > most or stream.eof, "it is cut off")
+    _require(not stream.unused_data.strip(b"\0"), "more follows after its end")
+    return content
 
 
 def read_idx_images(path: Path) -> Tensor:
@@ -87,15 +107,6 @@ def read_idx_labels(path: Path, classes: int = 10) -> Tensor:
         return labels.long()
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Unpickles arrays, strings, numbers and their lists and dicts; refuses everything else."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        if (module_name, global_name) not in ALLOWED_IN_PICKLES:
-            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
-        return ALLOWED_IN_PICKLES[module_name, global_name]
-
-
 def read_cifar(path: Path, labels: str = "labels") -> tuple[Tensor, Tensor]:
     """One file of CIFAR's python version: images (n, 3, 32, 32) of bytes, and labels (n,).
 
@@ -103,21 +114,30 @@ def read_cifar(path: Path, labels: str = "labels") -> tuple[Tensor, Tensor]:
         path: The file.
         labels: "labels" for CIFAR-10, "fine_labels" for CIFAR-100.
     """
-    with _naming(path), path.open("rb") as file:
-        content = _PlainUnpickler(file, encoding="latin1").load()
-        images, classes = content["data"], content[labels]
+    stored = read_file(path, MOST_COLOUR)
+    with _naming(path):
+        content = read_pickle(stored)
+        _require(isinstance(content, dict), "no table of images and labels")
+        images, classes = (_entry(content, name) for name in ("data", labels))
         _require(isinstance(images, np.ndarray), f"images in a {type(images).__name__}")
-        _require(images.dtype == np.uint8, f"images of {images.dtype}, not of bytes")
+        is_list = isinstance(classes, list) and all(type(label) is int for label in classes)
+        _require(is_list, "labels that are no list of whole numbers")
         _require(images.shape == (len(classes), 3072), f"images of shape {images.shape}")
-        classes = torch.tensor(classes)
-        _require_labels(classes, 0, CIFAR_CLASSES[labels] - 1)
-        return torch.from_numpy(images.copy()).view(-1, 3, 32, 32), classes.long()
+        targets = torch.tensor(classes)
+        _require_labels(targets, 0, CIFAR_CLASSES[labels] - 1)
+        return torch.from_numpy(images.copy()).view(-1, 3, 32, 32), targets.long()
+
+
+def _entry(content: dict[bytes, Any], name: str) -> Any:
+    _require(name.encode() in content, f"no {name}")
+    return content[name.encode()]
 
 
 def read_svhn(path: Path) -> tuple[Tensor, Tensor]:
     """A .mat file of SVHN's cropped digits: images (n, 3, 32, 32) of bytes, and labels (n,)."""
+    stored = read_file(path, MOST_COLOUR)
     with _naming(path):
-        content = read_mat(path.read_bytes(), ("X", "y"))
+        content = read_mat(stored, ("X", "y"), MOST_COLOUR)
         images, labels = torch.from_numpy(content["X"]), torch.from_numpy(content["y"]).flatten()
         _require(images.dtype == torch.uint8, f"images of {images.dtype}, not of bytes")
         expected = (32, 32, 3, len(labels))
@@ -128,8 +148,10 @@ def read_svhn(path: Path) -> tuple[Tensor, Tensor]:
 
 def read_text(path: Path) -> Tensor:
     """A UTF-8 text as the ranks of its characters: 0 for the most frequent one."""
+    stored = read_file(path, MOST_TEXT)
     with _naming(path):
-        text = path.read_bytes().decode("utf-8")
+        text = stored.decode("utf-8")
+        _require(len(text) > 0, "it is empty")
         codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         _, first, inverse, counts = np.unique(
             codes, return_index=True, return_inverse=True, return_counts=True

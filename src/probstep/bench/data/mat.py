@@ -2,7 +2,8 @@
 
 The format is described in MathWorks' "MAT-File Format": a header of 128 bytes, then elements, each
 a type, a size and that many bytes; a matrix is an element of elements, and may be packed by zlib.
-Every size is checked before it is used, so that no file can do worse than raise ValueError.
+Every size is checked before it is used, and how much is unpacked altogether has a limit, so that no
+file can do worse than raise ValueError.
 """
 
 import math
@@ -18,13 +19,19 @@ MATRIX, COMPRESSED = 14, 15
 NUMBERS = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8"}
 CLASSES = {6: np.float64, 9: np.uint8}  # MATLAB may store either in fewer bytes than it has
 COMPLEX = 0x08
+MOST_ELEMENTS = 100  # of a file, and of a matrix; each of SVHN's has two, and four
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Element = tuple[int, memoryview]
 
 
-def read_mat(content: bytes, names: Collection[str]) -> dict[str, Array]:
+def read_mat(content: bytes, names: Collection[str], most: int) -> dict[str, Array]:
     """Return the arrays of those names, of uint8 or double; others are skipped.
+
+    Args:
+        content: The file.
+        names: The names of the arrays.
+        most: How many bytes all that is packed may have, and how many an array may have.
 
     Raises:
         ValueError: The content is damaged, or not such a file.
@@ -34,12 +41,13 @@ def read_mat(content: bytes, names: Collection[str]) -> dict[str, Array]:
     found = {}
     for kind, body in _elements(memoryview(content)[HEADER_BYTES:]):
         if kind == COMPRESSED:
-            kind, body = _unpack(body)
+            kind, body = _unpack(body, most)
+            most -= len(body)
         if kind != MATRIX:
             continue
         flags, shape, name, *numbers = _parts(body)
         if (key := bytes(name[1]).decode("latin1")) in names:
-            found[key] = _array(flags, shape, *numbers)
+            found[key] = _array(most, flags, shape, *numbers)
     if missing := set(names) - found.keys():
         raise ValueError(f"no array {' and no array '.join(sorted(missing))}")
     return found
@@ -47,7 +55,9 @@ def read_mat(content: bytes, names: Collection[str]) -> dict[str, Array]:
 
 def _elements(content: memoryview) -> Iterator[Element]:
     """Split a content into its elements: the type and the bytes of each."""
-    while content:
+    for _ in range(MOST_ELEMENTS):
+        if not content:
+            return
         if len(content) < 8:
             raise ValueError(f"{len(content)} bytes where an element should begin")
         kind, size = (int.from_bytes(content[k : k + 4], "little") for k in (0, 4))
@@ -61,13 +71,17 @@ def _elements(content: memoryview) -> Iterator[Element]:
             raise ValueError(f"{len(content) - start} bytes instead of {size}")
         yield kind, content[start:end]
         content = content[end if kind == COMPRESSED else -(-end // 8) * 8 :]
+    if content:
+        raise ValueError(f"more than {MOST_ELEMENTS} elements")
 
 
-def _unpack(packed: memoryview) -> Element:
+def _unpack(packed: memoryview, most: int) -> Element:
     """Return the element inside a compressed one, which is never unpacked beyond its size."""
     stream = zlib.decompressobj()
     tag = stream.decompress(packed, 8)
     kind, size = (int.from_bytes(tag[k : k + 4], "little") for k in (0, 4))
+    if size > most:
+        raise ValueError(f"a packed element of {size} bytes, which is more than there can be")
     body = stream.decompress(stream.unconsumed_tail, max(size, 1))
     rest = stream.decompress(stream.unconsumed_tail, 1)  # reads the checksum, too
     if len(body) != size or rest or not stream.eof:
@@ -83,7 +97,7 @@ def _parts(matrix: memoryview) -> list[Element]:
     return parts
 
 
-def _array(flags: Element, shape: Element, *numbers: Element) -> Array:
+def _array(most: int, flags: Element, shape: Element, *numbers: Element) -> Array:
     """Return an array, whose numbers are stored column by column."""
     if len(flags[1]) != 8 or flags[1][0] not in CLASSES or flags[1][1] & COMPLEX:
         raise ValueError("an array that is not of real bytes or doubles")
@@ -93,4 +107,6 @@ def _array(flags: Element, shape: Element, *numbers: Element) -> Array:
     stored = np.frombuffer(numbers[0][1], NUMBERS[numbers[0][0]])
     if min(sizes, default=-1) < 0 or math.prod(sizes) != len(stored):
         raise ValueError(f"{len(stored)} numbers for the shape {tuple(sizes)}")
+    if len(stored) * np.dtype(CLASSES[flags[1][0]]).itemsize > most:
+        raise ValueError(f"an array of {len(stored)} numbers, which is more than there can be")
     return stored.astype(CLASSES[flags[1][0]]).reshape(sizes, order="F")

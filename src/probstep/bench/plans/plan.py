@@ -18,6 +18,8 @@ The top level is a product too, where it has both `problems` and `methods`: the 
 
 import itertools
 import json
+import math
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -34,17 +36,25 @@ from pydantic import (
     ValidationError,
 )
 
+from probstep.bench.files import read_file
 from probstep.bench.methods import METHODS, find_fault
 from probstep.bench.names import check_name
 from probstep.bench.plans.mistakes import Place, explain, find_line
 from probstep.bench.problems import PROBLEMS
-from probstep.bench.records import Run
+from probstep.bench.records import Run, check_depth, finite
+
+LARGEST = sys.float_info.max
+MOST_BYTES = 100_000  # of a plan's file
+MOST_RUNS = 100_000  # of a plan
+MOST_TABLES = 200  # `[[runs]]` or `[[override]]` of a plan
+MOST_MISTAKES = 20  # are told at once
+DEEPEST = 10  # how far settings may be nested: less than records may
 
 
 def _parse_rate(value: object) -> float | None:
     if value == "default":
         return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST:
         return float(value)
     raise ValueError('a rate is a positive number, or "default" for the method\'s own')
 
@@ -57,9 +67,17 @@ def _known_method(name: str) -> str:
     return check_name(name, METHODS, kind="method")
 
 
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, if records can hold them, which are JSON."""
+    check_depth(settings, DEEPEST)
+    if finite(settings) != settings:
+        raise ValueError("a setting is a finite number: records can hold neither nan nor inf")
+    return settings
+
+
 # A number in quotes, or true, is a mistake and not a number.
-Positive = Annotated[int, Field(strict=True, gt=0)]
-NonNegative = Annotated[int, Field(strict=True, ge=0)]
+Positive = Annotated[int, Field(strict=True, gt=0, le=10**9)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Rate = Annotated[float | None, BeforeValidator(_parse_rate)]
 ProblemName = Annotated[str, AfterValidator(_known_problem)]
 MethodName = Annotated[str, AfterValidator(_known_method)]
@@ -71,13 +89,15 @@ class Values(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rates: Annotated[list[Rate], Field(min_length=1)] = [None]
-    seeds: Annotated[list[NonNegative], Field(min_length=1)] = [0]
+    seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
     epochs: Positive | None = None
     subset: Positive | None = None
     batch_size: Positive | None = None
     evaluation: Literal["clean", "paper"] = "clean"
-    settings: dict[str, JsonValue] = {}
-    vary: dict[str, Annotated[list[JsonValue], Field(min_length=1)]] = {}
+    settings: Annotated[dict[str, JsonValue], AfterValidator(_plain)] = {}
+    vary: Annotated[
+        dict[str, Annotated[list[JsonValue], Field(min_length=1)]], AfterValidator(_plain)
+    ] = {}
 
 
 class Product(Values):
@@ -102,8 +122,8 @@ class Plan(Product):
     """A product, or several, with overrides."""
 
     about: str = ""
-    runs: list[Product] = []
-    override: list[Override] = []
+    runs: Annotated[list[Product], Field(max_length=MOST_TABLES)] = []
+    override: Annotated[list[Override], Field(max_length=MOST_TABLES)] = []
 
 
 KEYS = {"": Plan.model_fields, "runs": Product.model_fields, "override": Override.model_fields}
@@ -130,9 +150,12 @@ def read_plan(name: str) -> Plan:
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
         try:
-            return parse_plan(path.read_text(encoding="utf-8"), str(path))
+            text = read_file(path, MOST_BYTES).decode("utf-8")
         except OSError as error:
             raise ValueError(f"Cannot read the plan {path}: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"Cannot read the plan {path}: it is not UTF-8 text.") from error
+        return parse_plan(text, str(path))
     check_name(name, list_plans(), kind="plan")
     return parse_plan((_shipped() / f"{name}.toml").read_text(encoding="utf-8"), name)
 
@@ -146,10 +169,12 @@ def parse_plan(text: str, name: str = "plan") -> Plan:
     """
     try:
         plan = Plan.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{name}: not TOML: {error}.") from error
     except ValidationError as error:
-        raise ValueError("\n".join(explain(error, text, name, KEYS))) from error
+        told = itertools.islice(explain(error, text, name, KEYS), MOST_MISTAKES)
+        raise ValueError("\n".join(told)) from error
+    except (ValueError, RecursionError) as error:  # of tomllib, not all of its own kind
+        raise ValueError(f"{name}: not TOML: {error}.") from error
+    _check_count(plan, name)
     mistakes = [*_idle_overrides(plan), *_wrong_settings(plan)]
     if mistakes:
         lines = (f"{name}, line {find_line(text, place)}: {said}" for place, said in mistakes)
@@ -174,8 +199,36 @@ def list_runs(plan: Plan) -> list[Run]:
 
 
 def _all_runs(plan: Plan) -> Iterator[Run]:
-    products = (plan, *plan.runs)
-    return itertools.chain.from_iterable(_product(plan, product) for product in products)
+    return itertools.chain.from_iterable(_combine(*pair) for pair in _all_pairs(plan))
+
+
+def _all_pairs(plan: Plan) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The problems and methods of all products, each pair with what is said of it."""
+    overrides = [(override, _said(override)) for override in plan.override]
+    for product in (plan, *plan.runs):
+        said = _said(plan), _said(product)
+        both = said[0] | said[1]
+        for problem, method in itertools.product(both.get("problems", ()), both.get("methods", ())):
+            others = (values for o, values in overrides if o.matches(problem, method))
+            yield problem, method, _merge([*said, *others])
+
+
+def _check_count(plan: Plan, name: str) -> None:
+    """Refuse a plan of more runs than anybody could make, before they are listed."""
+    count = 0
+    for _, _, values in _all_pairs(plan):
+        count += _size(values)
+        if count > MOST_RUNS:
+            raise ValueError(
+                f"{name}: the plan has {count:,} runs or more, and can have {MOST_RUNS:,}. "
+                "Make several plans of it."
+            )
+
+
+def _size(values: Mapping[str, Any]) -> int:
+    """How many runs the values are of a problem and a method."""
+    choices = (*values["vary"].values(), values["rates"], values["seeds"])
+    return math.prod(len(choice) for choice in choices)
 
 
 def _idle_overrides(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -202,14 +255,6 @@ def _wrong_settings(plan: Plan) -> Iterator[tuple[Place, str]]:
     faults = (find_fault(METHODS[run.method], run.settings) for run in kinds.values())
     for fault in dict.fromkeys(fault for fault in faults if fault is not None):
         yield (fault.setting,), fault.message
-
-
-def _product(plan: Plan, product: Product) -> Iterator[Run]:
-    said = {**_said(plan), **_said(product)}
-    names = said.get("problems", ()), said.get("methods", ())
-    for problem, method in itertools.product(*names):
-        layers = [plan, product, *(o for o in plan.override if o.matches(problem, method))]
-        yield from _combine(problem, method, _merge(layers))
 
 
 def _combine(problem: str, method: str, values: Mapping[str, Any]) -> Iterator[Run]:
@@ -240,11 +285,11 @@ def _resolve_rate(rate: float | None, method: str) -> float | None:
     return None if has_none else METHODS[method].default_rate if rate is None else rate
 
 
-def _merge(layers: list[Values]) -> dict[str, Any]:
+def _merge(layers: list[dict[str, Any]]) -> dict[str, Any]:
     """What the last layer that says something says; settings add up."""
     merged = Values().model_dump()
     for layer in layers:
-        said = {k: v for k, v in _said(layer).items() if k in merged}
+        said = {k: v for k, v in layer.items() if k in merged}
         for key in ("settings", "vary"):
             said[key] = {**merged[key], **said.get(key, {})}
         merged |= said

@@ -7,9 +7,11 @@ from .record import NewerSchemaError as NewerSchemaError
 from .record import Record as Record
 from .record import Run as Run
 from .record import Status as Status
+from .record import check_depth as check_depth
 from .record import decode_record as decode_record
 from .record import decode_records as decode_records
 from .record import encode_record as encode_record
+from .record import finite as finite
 from .record import last_epoch as last_epoch
 from .record import last_sizes as last_sizes
 from .record import read_records as read_records

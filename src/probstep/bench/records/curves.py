@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from probstep.bench.files import replacing
+
 from .record import SCHEMA, SCORES, Record, Run, encode_record
 
 DIGITS = 6  # significant, of every number that was measured
@@ -22,8 +24,8 @@ def write_curves(runs: Iterable[Sequence[Record]], path: Path) -> int:
     """Write the runs that have ended, a line each; how many there were."""
     lines = sorted(encode_curves(records) for records in runs if records[-1].is_final)
     data = "".join(f"{line}\n" for line in lines).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    with replacing(path, "Choose another file.") as file:
+        file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return len(lines)
 
 

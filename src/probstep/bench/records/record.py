@@ -21,8 +21,11 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from probstep.bench.files import read_file
+
 SCHEMA = 1  # raised when a field changes its meaning; new fields keep it
 DEEPEST = 20  # how far a record's values may be nested
+MOST_BYTES = 1 << 28  # of a run's file: 100,000 epochs take about 150 million
 
 Status = Literal["running", "done", "diverged", "failed", "interrupted"]
 FINAL: tuple[Status, ...] = ("done", "diverged", "failed")
@@ -140,7 +143,7 @@ def encode_record(record: Record) -> str:
     values = asdict(record)
     run = values.pop("run")
     flat = {"schema": SCHEMA, "run": record.run.key, **run, **values}
-    return json.dumps(_finite(flat), allow_nan=False, separators=(",", ":"))
+    return json.dumps(finite(flat), allow_nan=False, separators=(",", ":"))
 
 
 def decode_record(line: str | bytes) -> Record:
@@ -157,7 +160,7 @@ def decode_record(line: str | bytes) -> Record:
     """
     try:
         values = json.loads(line)
-        _check_depth(values)
+        check_depth(values)
         _check_schema(values.pop("schema"))
         key = values.pop("run")
         run = {name: values.pop(name) for name in _RUN_FIELDS & values.keys()}
@@ -235,8 +238,8 @@ def last_sizes(records: Sequence[Record]) -> dict[str, int] | None:
 def _read_file(path: Path) -> list[Record] | None:
     """The file's records, none if it is empty; None if there is something else in it."""
     try:
-        data = path.read_bytes() if path.is_file() else None  # a pipe would wait for ever
-        records = decode_records(data)[0] if data is not None else []
+        data = read_file(path, MOST_BYTES)
+        records = decode_records(data)[0]
     except (OSError, NewerSchemaError):
         return None
     return records if records or data == b"" else None
@@ -252,14 +255,22 @@ def _check_schema(schema: Any) -> None:
         )
 
 
-def _check_depth(value: Any, deepest: int = DEEPEST) -> None:
-    """Refuse what only a stranger would nest: walking it could exhaust the stack."""
+def check_depth(value: Any, deepest: int = DEEPEST) -> None:
+    """Refuse what only a stranger would nest: walking it could exhaust the stack.
+
+    >>> check_depth([[1]], deepest=1)
+    Traceback (most recent call last):
+    ValueError: It is nested too deeply.
+
+    Raises:
+        ValueError: It is nested deeper than that.
+    """
     if not isinstance(value, dict | list):
         return
     if deepest == 0:
-        raise ValueError(f"It is nested more than {DEEPEST} times.")
+        raise ValueError("It is nested too deeply.")
     for item in value.values() if isinstance(value, dict) else value:
-        _check_depth(item, deepest - 1)
+        check_depth(item, deepest - 1)
 
 
 def _follows(record: Record, before: list[Record]) -> bool:
@@ -268,11 +279,16 @@ def _follows(record: Record, before: list[Record]) -> bool:
     return record.epoch == last_epoch(before) + 1
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with None for every number that is not finite, as strict JSON has no word for it.
+
+    >>> finite({"loss": float("nan"), "rates": (0.1, float("inf"))})
+    {'loss': None, 'rates': [0.1, None]}
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -17,7 +17,9 @@ from typing import NotRequired  # pydantic wants these before Python 3.12
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from probstep.bench.files import open_file, read_file
 from probstep.bench.records.record import (
+    MOST_BYTES,
     SCHEMA,
     NewerSchemaError,
     Record,
@@ -98,7 +100,7 @@ def read_scores(out: Path | str, unread: list[Path] | None = None) -> Iterator[S
     """
     for path in _files(out):
         try:
-            scores = decode_scores(path.read_bytes() if path.is_file() else b"\n")
+            scores = decode_scores(read_file(path, MOST_BYTES))
         except (OSError, ValueError):
             if unread is not None:
                 unread.append(path)
@@ -115,7 +117,7 @@ def read_ends(out: Path | str, unread: list[Path] | None = None) -> Iterator[lis
     """
     for path in _files(out):
         try:
-            records = _read_end(path) if path.is_file() else None
+            records = _read_end(path)
         except (OSError, NewerSchemaError):
             records = None
         if records:
@@ -154,10 +156,11 @@ def decode_scores(data: bytes) -> Scores | None:
     if end is None:
         raise ValueError("The first line is torn.")
     seconds = (scored or end).get("time", {}).get("training_seconds")
+    status, reason = as_it_ended(end["status"], end.get("reason"), end.get("train_loss"))
     return Scores(
         run=first.run,
-        status=end["status"],
-        reason=end.get("reason"),
+        status=status,
+        reason=reason,
         epoch=end["epoch"],
         columns=columns,
         steps=as_number((scored or end).get("steps")),
@@ -179,6 +182,17 @@ def as_number(value: object) -> float:
         return math.nan
 
 
+def as_it_ended(status: Status, reason: str | None, loss: Number) -> tuple[Status, str | None]:
+    """The status and its reason; whose loss is no number has not ended well, whatever it says.
+
+    >>> as_it_ended("done", None, math.inf)
+    ('diverged', 'the training loss on record is inf')
+    """
+    if status == "done" and loss is not None and not math.isfinite(loss):
+        return "diverged", f"the training loss on record is {loss}"
+    return status, reason
+
+
 def _files(out: Path | str) -> list[Path]:
     return sorted(Path(out, "records").glob("*.jsonl"))
 
@@ -197,7 +211,7 @@ def _decode_line(line: bytes) -> _Line | None:
 
 def _read_end(path: Path) -> list[Record] | None:
     """The records at the file's end; if they do not explain themselves, the whole file is read."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL))
         lines = file.read().splitlines(keepends=True)
@@ -211,7 +225,7 @@ def _read_end(path: Path) -> list[Record] | None:
             break
         if not found[0].is_mark:
             return found[:1] + [record for record in found[-1:] if record.is_mark]
-    records = without_overcome(decode_records(path.read_bytes())[0])
+    records = without_overcome(decode_records(read_file(path, MOST_BYTES))[0])
     if records or size == 0:
         return records[-2:] if records and records[-1].is_mark else records[-1:]
     return None

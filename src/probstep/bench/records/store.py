@@ -6,7 +6,8 @@
 
 A run is claimed by a lock on its records file. The kernel drops the lock when the process ends,
 however it ends, so nothing is left to clean up. Whoever holds the claim is the only writer.
-A directory may come from a stranger: no file is written through a symbolic link in it.
+A directory may come from a stranger: nothing in it is written through a link or read from a pipe.
+Only OUT itself may be a link, since the user names it.
 """
 
 import contextlib
@@ -19,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from probstep.bench.files import make_folder, read_file, require_own
 from probstep.bench.records.record import (
+    MOST_BYTES,
     NewerSchemaError,
     Record,
     Run,
@@ -40,6 +43,7 @@ REMEDIES = {
 }
 
 APPENDING = os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+MOST_CHECKPOINT_BYTES = 1 << 36
 
 
 def prepare(out: Path) -> None:
@@ -47,7 +51,8 @@ def prepare(out: Path) -> None:
     probe = out / "records" / ".writable"
     try:
         for folder in ("records", "checkpoints"):
-            (out / folder).mkdir(parents=True, exist_ok=True)
+            make_folder(out / folder)
+        require_own(probe)
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644))
         probe.unlink(missing_ok=True)  # another process may have been faster
     except OSError as error:
@@ -63,6 +68,7 @@ def claim(out: Path, run: Run) -> "Claim | None":
     """
     path = out / "records" / f"{run.key}.jsonl"
     try:
+        require_own(path)
         descriptor = os.open(path, os.O_RDWR | APPENDING, 0o644)
     except OSError as error:
         raise _explained(error, path) from error
@@ -136,10 +142,16 @@ class Claim:
 
     def load_checkpoint(self) -> bytes | None:
         """The checkpoint's bytes, or None if there is none."""
+        path = self.checkpoint_path
         try:
-            return self.checkpoint_path.read_bytes()
+            return read_file(path, MOST_CHECKPOINT_BYTES)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            text = (
+                f"Cannot read {path}: {error.strerror}. Remove it, and run the same command again."
+            )
+            raise OSError(error.errno, text) from error
 
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint of a run that needs it no more."""
@@ -153,7 +165,10 @@ class Claim:
 
 def _whole_records(path: Path, descriptor: int) -> list[Record]:
     """The file's records; what follows the last whole one is moved to a file of its own."""
-    data = _read_all(descriptor)
+    size = os.fstat(descriptor).st_size
+    if size > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"Cannot use {path}: it has {size:,} bytes. Remove it.")
+    data = os.pread(descriptor, size, 0)
     try:
         records, size = decode_records(data)
     except NewerSchemaError as error:
@@ -166,6 +181,7 @@ def _whole_records(path: Path, descriptor: int) -> list[Record]:
 
 def _set_aside(path: Path, data: bytes) -> None:
     try:
+        require_own(path)
         with _opened(path, os.O_WRONLY | APPENDING) as descriptor:
             _write_all(descriptor, data)
     except OSError as error:
@@ -179,10 +195,6 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _read_all(descriptor: int) -> bytes:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

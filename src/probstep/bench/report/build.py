@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from probstep.bench.files import make_folder, write_file
 from probstep.bench.report.drawing.chart import Figure
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.drawing.paint import paint
+from probstep.bench.report.drawing.paint import REMEDY, paint
 from probstep.bench.report.drawing.scene import Sheet
 from probstep.bench.report.figures.grid import draw_grid
 from probstep.bench.report.figures.heatmap import draw_heatmap
@@ -56,17 +57,37 @@ def make_report(out: Path, target: Path | None = None) -> Report:
 
     Raises:
         ValueError: There are no records.
+        OSError: A file cannot be written, or would be written through a link.
     """
-    histories = read_histories(out)
-    if not histories:
-        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
-    cells = make_cells(histories)
-    target = target or out / "report"
-    figures = [(figure, lay_out(figure)) for figure in draw_figures(cells)]
-    (target / "figures").mkdir(parents=True, exist_ok=True)
+    cells = _read_cells(out)
+    figures = _laid_out(cells)
+    target = _prepare(out, target)
     for figure, sheet in figures:
         paint(sheet.whole(), target / "figures" / figure.slug)
-    return _write(target, conclude(_compared(cells)), cells, figures)
+    sentences = conclude(_compared(cells))
+    page = target / "report.html"
+    write_file(page, _compose(sentences, cells, figures).encode("utf-8"), REMEDY)
+    return Report(page, sentences)
+
+
+def compose_page(out: Path) -> str:
+    """The page of an output directory as a text, which writes nothing and names no other file.
+
+    Raises:
+        ValueError: There are no records.
+    """
+    cells = _read_cells(out)
+    sentences = conclude(_compared(cells))
+    return _compose(sentences, cells, _laid_out(cells), has_files=False)
+
+
+def _prepare(out: Path, target: Path | None) -> Path:
+    """Make the report's folders; only one that the user names may be a link."""
+    if target is None:
+        target = out / "report"
+        make_folder(target)
+    make_folder(target / "figures")
+    return target
 
 
 def draw_figures(cells: Sequence[Cell]) -> list[Figure]:
@@ -93,17 +114,27 @@ def _compared(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if not (has_own and is_rosenbrock(cell))]
 
 
-def _write(
-    target: Path,
+def _read_cells(out: Path) -> list[Cell]:
+    histories = read_histories(out)
+    if not histories:
+        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
+    return make_cells(histories)
+
+
+def _laid_out(cells: Sequence[Cell]) -> list[tuple[Figure, Sheet]]:
+    return [(figure, lay_out(figure)) for figure in draw_figures(cells)]
+
+
+def _compose(
     sentences: list[str],
     cells: Sequence[Cell],
     figures: Sequence[tuple[Figure, Sheet]],
-) -> Report:
+    *,
+    has_files: bool = True,
+) -> str:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
     opening = [*sentences, _spell_counts(cells)]
-    page = target / "report.html"
-    page.write_text(write_page("Learning-rate report", opening, figures, tables), encoding="utf-8")
-    return Report(page, sentences)
+    return write_page("Learning-rate report", opening, figures, tables, has_files=has_files)
 
 
 def _spell_counts(cells: Sequence[Cell]) -> str:

@@ -4,7 +4,6 @@ The loop knows problems and methods by their interfaces only, writes no file and
 What it yields is enough for others to do that, in this process or far away.
 """
 
-import io
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -31,6 +30,7 @@ from probstep.bench.methods import (
 from probstep.bench.plans import imported_hash
 from probstep.bench.problems import Task, get_problem
 from probstep.bench.records import Record, Run, Status
+from probstep.bench.runs.checkpoints import decode_checkpoint, encode_checkpoint
 from probstep.bench.runs.epoch_probes import watch_probes
 from probstep.bench.runs.generators import load_random, save_random, seed_all
 from probstep.bench.runs.provenance import commit, device_name, versions
@@ -211,9 +211,7 @@ class Training:
             "task": self.task.state_dict(),
             "random": save_random(),
         }
-        file = io.BytesIO()
-        torch.save(state, file)
-        return file.getvalue()
+        return encode_checkpoint(state)
 
     def restore(self, checkpoint: bytes, recorded: int) -> str | None:
         """Continue from a checkpoint, which cannot execute code; what is wrong with it, if anything.
@@ -221,7 +219,7 @@ class Training:
         A checkpoint is a shortcut: the seed gives the same run. So no trouble with one is an error.
         """
         try:
-            state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+            state = decode_checkpoint(checkpoint)
             if state["run"] != self.run.key or not self._is_in(state["counters"], recorded):
                 return "it does not fit the records"
             self._load(state)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Scaling = Literal["linear", "log"]
+FARTHEST = 300  # decades from 1: beyond them sums and differences overflow
 NARROW = 5.0  # a factor within which a logarithmic axis has evenly spaced numbers
 LEAST = math.log10(2)  # a logarithmic axis spans at least a factor of two
 
@@ -63,7 +64,7 @@ class Axis:
         step = _round_up((self.high - self.low) / most)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        return [round(i * step, 12) for i in range(first, last + 1)]
+        return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def fit_axis(values: Iterable[float], scaling: Scaling = "linear", margin: float = 0.04) -> Axis:
@@ -83,30 +84,34 @@ def fit_axis(values: Iterable[float], scaling: Scaling = "linear", margin: float
 def spell(value: float) -> str:
     """A number for a tick or a tooltip.
 
-    >>> spell(0.00001), spell(0.25), spell(1234567.0), spell(100.0)
-    ('1e-5', '0.25', '1.235e6', '100')
+    >>> spell(0.00001), spell(0.25), spell(1234567.0), spell(-1e300), spell(math.inf)
+    ('1e-5', '0.25', '1.235e6', '-1e300', 'inf')
     """
-    if value and not 1e-3 < abs(value) < 1e4:
+    if math.isfinite(value) and value and not 1e-3 < abs(value) < 1e4:
         digits, power = f"{value:.3e}".split("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return f"{value:.4g}"
 
 
 def _fit_linear(values: list[float], margin: float) -> Axis:
-    low, high = min(values), max(values)
-    if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):  # all the same
-        low, high = low - 0.5, high + 0.5
+    most = 10.0**FARTHEST
+    low, high = (min(max(end, -most), most) for end in (min(values), max(values)))
+    size = max(abs(low), abs(high), 1.0)
+    if high - low <= 1e-12 * size:  # all the same
+        low, high = low - 0.5 * size, high + 0.5 * size
     room = margin * (high - low)
     return Axis(low - room, high + room)
 
 
 def _fit_log(values: list[float], margin: float) -> Axis:
-    low, high = math.log10(min(values)), math.log10(max(values))
+    low, high = (
+        min(max(math.log10(end), 1 - FARTHEST), FARTHEST - 1) for end in (min(values), max(values))
+    )
     if high - low < LEAST:  # what hardly differs should look so
         middle = (low + high) / 2
         low, high = middle - LEAST / 2, middle + LEAST / 2
     room = margin * (high - low)
-    return Axis(10 ** max(low - room, -300), 10 ** min(high + room, 300), "log")
+    return Axis(10 ** max(low - room, -FARTHEST), 10 ** min(high + room, FARTHEST), "log")
 
 
 def _round_up(step: float) -> float:

@@ -231,7 +231,7 @@ def _place(panel: Panel, x: float, y: float | None, box: Box) -> Point | None:
     if across is None or up is None:
         return None
     # Far outside is as good as anywhere outside: what reads the drawing may not take large numbers.
-    up = min(max(up, -5.0), 6.0)
+    across, up = (min(max(share, -5.0), 6.0) for share in (across, up))
     return box.x + across * box.width, box.y + box.height - up * box.height
 
 

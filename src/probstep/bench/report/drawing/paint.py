@@ -1,5 +1,6 @@
 """A drawing on paper: PNG and PDF with matplotlib, in the light colours."""
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -12,10 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox, TransformedBbox
 
+from probstep.bench.files import write_file
 from probstep.bench.report.drawing.scene import Box, Dot, Label, Path, Point, Scene
 
 PIXELS = 96.0  # per inch of paper
 POINT = 72.0 / PIXELS  # a pixel in points
+REMEDY = "Remove it, or choose another directory with --to."
 SUFFIXES = (".png", ".pdf")
 MARKERS = {"disc": "o", "ring": "o", "cross": "x"}
 TURNS = {"start": "left", "middle": "center", "end": "right"}
@@ -33,7 +36,10 @@ def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
         _PAINTERS[type(shape)](axes, shape).set_zorder(order)
     paths = [stem.with_suffix(suffix) for suffix in SUFFIXES]
     for path in paths:
-        figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+        content = io.BytesIO()
+        metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
+        write_file(path, content.getvalue(), REMEDY)
     return paths
 
 

@@ -112,8 +112,9 @@ def _line(cell: Cell, metric: str, colours: dict[tuple[bool, float], Colour]) ->
 def _y_axis(metric: str, curves: Sequence[Sequence[float | None]]) -> Axis:
     values = [v for curve in curves for v in curve if v is not None]
     if metric in ACCURACIES:
-        low = max(0.0, max(values) - 0.5) if metric == "test_accuracy" else 0.0
-        return Axis(low - 0.02, 1.02 if metric == "train_accuracy" else max(values) + 0.02)
+        top = min(max(0.0, *values), 1.0)  # a stranger's accuracy may be any number
+        low = max(0.0, top - 0.5) if metric == "test_accuracy" else 0.0
+        return Axis(low - 0.02, 1.02 if metric == "train_accuracy" else top + 0.02)
     if metric == "effective_rate":
         return fit_axis(values, "log")
     starts = sorted(curve[0] for curve in curves if curve and curve[0] is not None)

@@ -61,8 +61,8 @@ def _momentum(cell: Cell) -> float | None:
 
 
 def _spell_points(difference: float) -> str:
-    points = round(100 * difference)
-    return f"{points:+d}" if points else "0"
+    points = round(100 * difference, 0)
+    return f"{points:+.4g}" if points else "0"
 
 
 def _panel(title: str, differences: dict[Place, float]) -> Panel:

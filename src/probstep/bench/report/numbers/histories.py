@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from probstep.bench.records import Record, Run, Scores, read_scores
-from probstep.bench.records.scores import COLUMNS, as_number
+from probstep.bench.records.scores import COLUMNS, as_it_ended, as_number
+from probstep.bench.texts import printable
 
 LONGEST = 80  # letters of a name from a record
 
@@ -78,10 +79,11 @@ def make_history(records: Sequence[Record]) -> History:
     """The history that a run's records tell, all of them or only the last."""
     scored = [record for record in records if not record.is_mark]
     last, end = records[-1], scored[-1] if scored else records[-1]
+    status, reason = as_it_ended(last.status, last.reason, last.train_loss)
     return History(
         run=last.run,
-        status=last.status,
-        reason=clean(last.reason or "", longest=300),
+        status=status,
+        reason=clean(reason or "", longest=300),
         epoch=last.epoch,
         epochs=[record.epoch for record in scored],
         scores={m: [as_number(getattr(r, m)) for r in scored] for m in COLUMNS},
@@ -119,8 +121,8 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("adam\x1b[31m"), clean("long" * 30, longest=9)
     ('adam�[31m', 'longlong…')
     """
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return printable if len(printable) <= longest else printable[: longest - 1] + "…"
+    shown = printable(text)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def spell_settings(settings: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from probstep.bench.methods import RATES
 from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.numbers.cells import ACCURACIES, Cell, group_by
 from probstep.bench.report.numbers.comparisons import Comparison, compare, find_best_fixed
+from probstep.bench.report.numbers.histories import number
 from probstep.bench.report.numbers.measures import best_of, costs, reliability, score_metric
 
 Value = str | float | None
@@ -151,7 +152,7 @@ def tabulate_overhead(cells: Sequence[Cell]) -> Table:
 def tabulate_failures(cells: Sequence[Cell]) -> Table:
     """Every run that diverged, failed or is unfinished, with its reason."""
     rows: list[list[Value]] = [
-        [c.problem, c.label, c.rate, float(h.run.seed), h.status, float(h.epoch), h.reason]
+        [c.problem, c.label, c.rate, number(h.run.seed), h.status, float(h.epoch), h.reason]
         for c in cells
         for h in c.histories
         if h.status != "done"
