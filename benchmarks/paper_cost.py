@@ -87,19 +87,35 @@ def measure_time(problem: str, base: str, batch: int, seconds: float) -> dict[st
 def measure_memory(problem: str, base: str, batch: int, seconds: float) -> dict[str, object]:
     del batch, seconds
     size = sum(p.numel() * p.element_size() for p in get_problem(problem).make_model().parameters())
-    before = alive()
-    peaks, ends = [], []
-    for make in SIDES.values():
-        step = make(problem, base, batch=1)
-        step()
-        peaks.append(peak(step))
-        ends.append(alive() - before)
-        del step
+    peaks, ends = zip(*(trace(make, problem, base) for make in SIDES.values()), strict=True)
     return {
         "batch": 1,
         "copies": round((peaks[1] - peaks[0]) / size, 4),
         "kept": round((ends[1] - ends[0]) / size, 4),
     }
+
+
+def trace(make: Callable[..., Callable[[], object]], problem: str, base: str) -> tuple[int, int]:
+    """Bytes of tensors at the peak of three steps, and those alive after them.
+
+    The net is made under the profiler, too: it does not know what was allocated before it began, and
+    would count such a tensor's end or not, as chance has it.
+    """
+    before = alive()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(profile_memory=True, activities=activities) as profile:
+        step = make(problem, base, batch=1)
+        with torch.profiler.record_function("steps"):
+            for _ in range(3):
+                step()
+    events = profile.profiler.kineto_results.events()
+    began = next(event.start_ns() for event in events if event.name() == "steps")
+    live = highest = 0
+    for event in events:
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            highest = max(highest, live) if event.start_ns() >= began else live
+    return highest, alive() - before
 
 
 def alive() -> int:
@@ -109,19 +125,6 @@ def alive() -> int:
     return sum(
         {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values()
     )
-
-
-def peak(function: Callable[[], object]) -> int:
-    """The most bytes of tensors in a call beyond those before it, by the profiler's events."""
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(profile_memory=True, activities=activities) as profile:
-        function()
-    live = highest = 0
-    for event in profile.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            live += event.nbytes()
-            highest = max(highest, live)
-    return highest
 
 
 KINDS = {"time": measure_time, "memory": measure_memory}
