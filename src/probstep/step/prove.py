@@ -268,7 +268,8 @@ def looks_right(seen: Sequence[Observation], rounding: float) -> bool:
     >>> near = Observation(Proposal(loss=1.0, slope=1e-4), loss_after=1.0 - 1e-4)
     >>> looks_right([near], rounding=1e-7)
     True
-    >>> looks_right([near, Observation(Proposal(loss=1.0, slope=1e-3), 0.9998)], rounding=1e-7)
+    >>> halved = Observation(Proposal(loss=1.0, slope=1e-4), loss_after=1.0 - 5e-5)
+    >>> looks_right([halved], rounding=1e-7)
     False
     """
     steps = [s for s in seen if s.step.slope > 0 and math.isfinite(s.loss_after)]
