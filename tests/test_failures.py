@@ -212,7 +212,17 @@ class NoRate(torch.optim.Optimizer):
     def step(self, closure=None): ...
 
 
+class Unmade(torch.optim.Optimizer):
+    def __init__(self):
+        self.param_groups = [{"params": [nn.Parameter(torch.ones(1))], "lr": 0.1}]
+
+
 WRONG_INPUT = {
+    "an optimizer that torch has not made": (
+        lambda: ProbStep(Unmade()),
+        TypeError,
+        "Unmade was made without torch.optim.Optimizer.__init__",
+    ),
     "a class": (lambda: ProbStep(torch.optim.SGD), TypeError, "not a class"),
     "no optimizer": (lambda: ProbStep("sgd"), TypeError, "takes a torch.optim.Optimizer"),
     "twice": (lambda: ProbStep(ProbStep(sgd())), TypeError, "adapted already"),

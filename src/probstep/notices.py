@@ -2,6 +2,8 @@
 
 import math
 import warnings
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 
 from .checks import frames_to_caller
 from .memory import Memory, Probe
@@ -25,6 +27,20 @@ CLIPPED = (
     "its rate comes out too high. Use opt.clip_grad_norm_(max_norm) instead of "
     "torch.nn.utils.clip_grad_norm_, or give the factor: step(..., grad_scale=factor)."
 )
+
+
+def brief(settings: object) -> str:
+    """Return an object of frozen settings as it would be written: only what is not as usual.
+
+    >>> from probstep.rules import PaperRule
+    >>> brief(PaperRule()), brief(PaperRule(up=1.1))
+    ('PaperRule()', 'PaperRule(up=1.1)')
+    """
+    given = []
+    if is_dataclass(settings):
+        values = [(f.name, getattr(settings, f.name), f.default) for f in fields(settings)]
+        given = [f"{name}={value!r}" for name, value, usual in values if value != usual]
+    return f"{type(settings).__name__}({', '.join(given)})"
 
 
 class Notices:
@@ -136,6 +152,50 @@ class Notices:
             f"{base} does, at the present scale. Use step(closure), "
             "step(loss=loss, reevaluate=fn), or reevaluate_with(fn) before a bare step().",
         )
+
+    def of_no_gradients(self) -> None:
+        """Say that there is nothing to step along."""
+        self._once(
+            "no gradients",
+            "No parameter of the optimizer has a gradient, so the step changes nothing. Was backward "
+            "called on this loss, after the last zero_grad()? Does the optimizer hold the parameters of "
+            "the model that was run, and do they require gradients?",
+        )
+
+    def of_no_rate(self) -> None:
+        """Say that zero times any scale is zero."""
+        self._once(
+            "no rate",
+            "lr is 0 in every group, and no schedule is known that raises it: nothing moves, because "
+            "any scale times 0 is 0. Give any positive lr; with RobustRule its size does not matter.",
+        )
+
+    def of_piled_gradients(self) -> None:
+        """Say that nobody clears the gradients."""
+        self._once(
+            "piled gradients",
+            "The closure called backward() on top of the gradients of the step before: nobody cleared "
+            "them, and they pile up. Call opt.zero_grad() at the start of the closure, or leave "
+            "backward() out of it.",
+        )
+
+    def of_step_of_base(self, base: str) -> None:
+        """Say that the base stepped by itself."""
+        self._once(
+            "step of base",
+            f"{base}.step() was called directly, not through the ProbStep around it: that step used lr "
+            "without the scale, and nothing was learnt from it. Call step() of the ProbStep.",
+        )
+
+    def of_checkpoint(self, faults: Sequence[str]) -> None:
+        """Say what of a checkpoint could not be taken over, every time that one is loaded."""
+        if faults:
+            warnings.warn(
+                "The checkpoint's memory of ProbStep was taken over in part. What could not be used "
+                f"begins anew: {' '.join(faults)}",
+                RuntimeWarning,
+                stacklevel=frames_to_caller(),
+            )
 
     def _once(self, key: str, message: str) -> None:
         if key not in self._given:

@@ -13,6 +13,7 @@ from probstep import Every, PaperRule, ProbStep, RobustRule
 pytest.importorskip("lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from torchmetrics import MeanMetric
 
@@ -240,6 +241,30 @@ def test_the_effective_rate_is_logged(tmp_path):
         logged = [row["effective_lr"] for row in csv.DictReader(file)]
     assert len(logged) == BATCHES
     assert float(logged[-1]) == pytest.approx(trainer.optimizers[0].effective_lr[0])
+
+
+class Watcher(Callback):
+    """Notes the effective rate with which a step begins."""
+
+    def __init__(self):
+        self.rates = []
+
+    def on_train_batch_start(self, trainer, *_):
+        self.rates.append(trainer.optimizers[0].effective_lr[0])
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_a_learning_rate_monitor_shows_the_effective_rate(tmp_path, schedule):
+    monitor, watcher = LearningRateMonitor(logging_interval="step"), Watcher()
+    callbacks = [monitor, LearningRateAdaptation(), watcher]
+    settings = {**QUIET, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
+    trainer = Trainer(max_epochs=1, callbacks=callbacks, **settings)
+    trainer.fit(Module(schedule=schedule), DataLoader(batches(), batch_size=8))
+    shown, *again = monitor.lrs.values()  # of the scheduler's optimizer, and of the ProbStep
+    assert all(rates == shown for rates in again)
+    assert shown == pytest.approx(watcher.rates)
+    assert shown[-1] != pytest.approx(1e-3)
+    assert "_extract_lr" not in vars(monitor)
 
 
 @pytest.mark.parametrize("returns", ["dict", "none"])

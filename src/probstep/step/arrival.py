@@ -87,6 +87,11 @@ class Arrival:
         """Take note that all gradients were multiplied by a factor."""
         self._clip = self._clip * factor
 
+    @property
+    def has_piled_gradients(self) -> bool:
+        """Whether a closure has added to the gradients of the step before."""
+        return self._evidence.has_piled
+
     def clear(self) -> None:
         """Forget what was collected: the step is done, or the gradients are gone."""
         self._handed_over, self._clip = None, 1.0

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..rules import Norms, Observation, Proposal, Rule, Setting
+from .attempt import Attempt
 from .displacement import Displacement, pack
 from .objective import Objective
 
@@ -91,7 +92,7 @@ class Trial:
     """A step between the base's move and the end of its probes.
 
     Args:
-        moved: The step as the base took it.
+        attempt: The step as the base took it.
         objective: What it descends on.
         before: What was known before it was taken. Its slope is read with the first probe.
         phi: This rank's share of that slope.
@@ -101,7 +102,7 @@ class Trial:
 
     def __init__(
         self,
-        moved: Displacement,
+        attempt: Attempt,
         objective: Objective,
         before: Before,
         phi: Tensor,
@@ -109,17 +110,16 @@ class Trial:
         *,
         with_norms: bool,
     ) -> None:
-        self._moved, self._objective, self._before = moved, objective, before
+        self._attempt, self._objective, self._before = attempt, objective, before
         self._ranks = objective.ranks
         self._step_factor = step_factor
-        self._shares = [phi]
-        if with_norms:
-            self._shares += [*moved.squared_norms(), torch.as_tensor(objective.grad_scale)]
+        self._with_norms = with_norms
         self.length = 1.0
+        self._measure(phi)
 
     def begin_search(self, rule: Rule) -> None:
         """Take the length at which the rule begins to search; from there it may grow and shrink."""
-        self._moved = self._moved.keeping_direction()
+        self._attempt.keep_direction()
         whole, _ = self._read()
         self.resize(rule.first_length(whole))
         # Lengthen the step until the rounding of the parameters leaves it its slope.
@@ -128,8 +128,10 @@ class Trial:
 
     def resize(self, length: float) -> None:
         """Take another length."""
-        self._moved.resize(length, was=self.length)
+        is_taken_anew = self._attempt.resize(length, was=self.length)
         self.length = length
+        if is_taken_anew and length:
+            self._measure(self._objective.slope(self._attempt.moved))
 
     def see(self, value: Tensor, *, is_paired: bool, tries: int) -> tuple[Observation, bool]:
         """Return what a probe of the present length saw, and whether every rank's was paired.
@@ -139,15 +141,26 @@ class Trial:
             is_paired: It is the same function as before, as far as random numbers tell.
             tries: How many lengths have been probed, this one included.
         """
-        after = self._objective.after(value, self._moved)
+        after = self._objective.after(value, self._attempt.moved)
         step, (loss_after, unpaired) = self._read(after, torch.tensor(float(not is_paired)))
-        return Observation(step.times(self.length), loss_after, tries), not unpaired
+        return Observation(
+            step.times(self.length / self._measured), loss_after, tries
+        ), not unpaired
+
+    def _measure(self, phi: Tensor) -> None:
+        """Take the sizes of the step at its present length: those of others follow in proportion."""
+        self._measured = self.length
+        self._shares = [phi]
+        if self._with_norms:
+            squares = self._attempt.moved.squared_norms()
+            self._shares += [*squares, torch.as_tensor(self._objective.grad_scale)]
 
     @contextmanager
     def aside(self) -> Iterator["Aside"]:
         """Let any length be looked at meanwhile; then the step is as it was, bit for bit."""
-        with self._moved.kept():
-            yield Aside(self._moved.from_before(self.length), self._objective, self._before.loss)
+        moved = self._attempt.moved
+        with moved.kept():
+            yield Aside(moved.from_before(self.length), self._objective, self._before.loss)
 
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
@@ -163,7 +176,7 @@ class Trial:
             loss=before.loss,
             slope=slope,
             resolution=before.resolution,
-            rate=before.scale * before.setting.multiplier,
+            rate=before.scale * before.setting.multiplier * self._measured,
             setting=before.setting,
             norms=self._norms(sizes),
             step_factor=factor,
@@ -181,4 +194,4 @@ class Trial:
 
     def _slope(self) -> float:
         """Return the slope of the step as it is now, in numbers that the parameters can hold."""
-        return self._ranks.total(self._objective.slope(self._moved)).item()
+        return self._ranks.total(self._objective.slope(self._attempt.moved)).item()

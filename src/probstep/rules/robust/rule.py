@@ -99,6 +99,13 @@ class RobustRule:
         """Say whether the order of magnitude is still to be found."""
         return not state.search.is_done
 
+    def search_again(self, state: RobustState) -> None:
+        """Forget everything that is measured in units of the rate; the losses stay known."""
+        state.forwards = 0  # a new search, a new budget
+        state.search, state.belief = search.Search(), belief.Belief()
+        state.bound.peak = 0.0
+        state.alarm.scale_before, state.alarm.ceiling = 0.0, math.inf
+
     def metrics(self, state: RobustState) -> dict[str, float]:
         """Return the standard deviation of log scale."""
         return {"log_scale_deviation": math.sqrt(state.belief.variance)}
@@ -136,14 +143,16 @@ class RobustRule:
 
     def _bound(self, state: RobustState, setting: Setting) -> float:
         """Return the largest scale whose steps promise no more than there is to gain."""
-        if state.t <= bound.KNOWN_AFTER or not state.belief.relative_slope > 0:
+        loss = state.bound.recent
+        slope = belief.slope_at(state.belief, loss)
+        if state.t <= bound.KNOWN_AFTER or not slope > 0:
             return math.inf
-        allowed, loss = math.inf, state.bound.recent
+        allowed = math.inf
         if "progress" not in self.without:
             allowed = bound.progress(state.bound, state.t, setting)
         if "loss_share" not in self.without and loss > 0:
             allowed = min(allowed, bound.loss_share(state.bound, self.target, setting))
-        return bound.largest_scale(allowed, belief.slope_at(state.belief, loss), setting)
+        return bound.largest_scale(allowed, slope, setting)
 
     # A probed step
 
