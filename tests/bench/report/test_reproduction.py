@@ -103,11 +103,9 @@ def test_a_record_that_is_made_again_is_equal(case, runs):
     made = (message.record for message in train(run) if isinstance(message, Epoch))
     for old, new in zip(recorded[:61], islice(made, 61), strict=True):
         assert float(f"{new.train_loss:.{DIGITS}g}") == old.train_loss
-        assert (old.epoch, old.steps, old.forward_passes) == (
-            new.epoch,
-            new.steps,
-            new.forward_passes,
-        )
+        assert (old.epoch, old.steps) == (new.epoch, new.steps)
+        # The records are older than the pass with which the first step proves its loss.
+        assert new.forward_passes - old.forward_passes == method.startswith("probstep")
 
 
 # Verdicts, of made-up ends
