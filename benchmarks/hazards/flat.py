@@ -1,0 +1,215 @@
+"""Trainings whose loss does not move for long, or is zero: plateaus, what has converged, zeros."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from .changing import relabelled, reweighted, rotated
+from .data import SYMBOLS, Batch, corpus, digits, generator, sampler, windows
+from .hazard import Hazard, Training, pair
+from .nets import (
+    GPT,
+    Encoder,
+    alone,
+    conv,
+    mean_loss,
+    mlp,
+    of_symbols,
+    on_digits,
+    small_net,
+    supervised,
+)
+
+Make = Callable[[], nn.Module]
+
+
+def learning_language(make: Make, steps: int) -> Callable[[int], Training]:
+    """Return what builds the training of some net on a random language."""
+
+    def build(seed: int) -> Training:
+        text = corpus(3)
+        net, held = make(), windows(text, 16, 64, 96)(0)
+        measure = mean_loss(net, held, of_symbols)
+        return supervised(net, windows(text, 16, 16, seed), steps, measure, of_symbols)
+
+    return build
+
+
+def deep(act: Callable[[], nn.Module], layers: int, width: int = 48) -> nn.Module:
+    return mlp(64, *[width] * layers, 10, act=act)
+
+
+def shrunk(net: nn.Module, factor: float) -> nn.Module:
+    """Return the net with all its weights made smaller: near the saddle at zero."""
+    with torch.no_grad():
+        for p in net.parameters():
+            p.mul_(factor)
+    return net
+
+
+def he_initialised(net: nn.Module) -> nn.Module:
+    """Return the net with weights that keep the size of what passes through ReLUs."""
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    return net
+
+
+class Residual(nn.Module):
+    """Many residual blocks without any normalisation."""
+
+    def __init__(self, layers: int, width: int = 48) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, width), nn.Linear(width, 10)
+        self.blocks = nn.ModuleList([mlp(width, width, width) for _ in range(layers)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x.relu())
+        return self.last(x)
+
+
+def copying(seed: int) -> Training:
+    """A transformer that must find out that the second half repeats the first: a long plateau."""
+    net, stream = GPT(16, 32, 2, 32), generator(seed)
+
+    def draw(_: int) -> Batch:
+        half = torch.randint(16, (32, 9), generator=stream)
+        whole = torch.cat([half, half], 1)
+        return whole[:, :-1], whole[:, 1:]
+
+    def loss(logits: Tensor, y: Tensor) -> Tensor:
+        return of_symbols(logits[:, 9:], y[:, 9:])
+
+    return supervised(net, draw, 900, loss=loss)
+
+
+def converged(
+    change: Callable[[Batch], Batch], make: Make, head: bool = False, steps: int = 800
+) -> Callable[[int], Training]:
+    """Return what builds the fine-tuning of a net that has learnt the digits by heart.
+
+    Its first training is plain Adam's. After 200 steps of fine-tuning the data change.
+    """
+
+    def build(seed: int) -> Training:
+        train, _ = digits()
+        net = make()
+        learn_by_heart(net, train, seed)
+        if head:
+            list(net.modules())[-1].reset_parameters()  # type: ignore[operator]
+        later = change(train)
+        old, new = sampler(*train, 32, seed + 1), sampler(*later, 32, seed + 2)
+        draw = new if head else lambda t: old(t) if t < 200 else new(t)
+        return supervised(net, draw, steps, mean_loss(net, later))
+
+    return build
+
+
+def learn_by_heart(net: nn.Module, data: Batch, seed: int, steps: int = 500) -> None:
+    optimizer, draw = torch.optim.Adam(net.parameters(), lr=3e-3), sampler(*data, 64, seed)
+    for t in range(steps):
+        x, y = draw(t)
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+
+
+def unchanged(data: Batch) -> Batch:
+    return data
+
+
+def margin(seed: int) -> Training:
+    """A hinge loss that is satisfied at first, until the harder half of the data comes."""
+    train, _ = digits()
+    net, draw = mlp(64, 64, 10), sampler(*train, 32, seed)
+
+    def loss(drawn: tuple[float, Batch]) -> Tensor:
+        needed, (x, y) = drawn
+        scores = net(x)
+        ahead = scores.gather(1, y[:, None]) - scores
+        away = 1 - F.one_hot(y, 10)
+        return ((needed - ahead).relu() * away).sum(1).mean()
+
+    players = alone(net.parameters(), lambda t: (-5.0 if t < 40 else 1.0, draw(t)), loss)
+    return Training(800, players, lambda: loss((1.0, train)).item())
+
+
+def rare_labels(seed: int) -> Training:
+    """Most samples have no label; a batch without any has a loss of exactly zero."""
+    (x, y), _ = digits()
+    net, stream, draw = mlp(64, 64, 10), generator(seed), sampler(x, y, 4, seed)
+
+    def masked(t: int) -> tuple[Tensor, Tensor, Tensor]:
+        a, b = draw(t)
+        has = torch.rand(len(b), generator=stream) < (0.1 if t >= 10 else 0.0)
+        return a, b, has.float()
+
+    def loss(drawn: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        a, b, has = drawn
+        return (F.cross_entropy(net(a), b, reduction="none") * has).mean()
+
+    return Training(2000, alone(net.parameters(), masked, loss), mean_loss(net, (x, y)))
+
+
+FLAT: tuple[Hazard, ...] = (
+    *pair(
+        "plateau",
+        Hazard("deep-sigmoid", on_digits(2500, lambda: deep(nn.Sigmoid, 4))),
+        Hazard("deep-tanh-small", on_digits(1500, lambda: shrunk(deep(nn.Tanh, 6), 0.4))),
+    ),
+    *pair(
+        "plateau",
+        Hazard("post-norm-digits", on_digits(700, lambda: Encoder(pre_norm=False))),
+        Hazard("pre-norm-digits", on_digits(700, lambda: Encoder(pre_norm=True))),
+    ),
+    *pair(
+        "plateau",
+        Hazard("post-norm-gpt", learning_language(lambda: GPT(SYMBOLS, pre_norm=False), 700)),
+        Hazard("copying", copying),
+    ),
+    *pair(
+        "plateau",
+        Hazard(
+            "deep-default-init-momentum",
+            on_digits(1500, lambda: deep(nn.ReLU, 8)),
+            "momentum",
+            0.1,
+        ),
+        Hazard(
+            "deep-linear-small",
+            on_digits(1200, lambda: shrunk(deep(nn.Identity, 4), 0.3)),
+            "momentum",
+            0.1,
+        ),
+    ),
+    *pair(
+        "deep without norm",
+        Hazard("he-20-layers", on_digits(500, lambda: he_initialised(deep(nn.ReLU, 20)))),
+        Hazard("residual-12-no-norm", on_digits(400, lambda: Residual(12))),
+    ),
+    *pair(
+        "fine-tuning",
+        Hazard("converged-goes-on", converged(unchanged, small_net), rate=1e-4),
+        Hazard("converged-then-turned", converged(lambda d: rotated(d, 1), conv)),
+    ),
+    *pair(
+        "fine-tuning",
+        Hazard("converged-then-renamed", converged(lambda d: relabelled(d, 3), small_net)),
+        Hazard(
+            "new-head",
+            converged(lambda d: relabelled(d, 3), lambda: mlp(64, 64, 64, 10), head=True),
+        ),
+    ),
+    *pair(
+        "loss is zero",
+        Hazard("zero-for-30", reweighted(lambda t: float(t >= 30))),
+        Hazard("weight-grows-from-zero", reweighted(lambda t: max(0, t - 10) / 790)),
+    ),
+    *pair(
+        "loss is zero", Hazard("hinge-satisfied", margin), Hazard("labels-are-rare", rare_labels)
+    ),
+)
