@@ -42,7 +42,7 @@ clean:  ## remove the environment and everything that was built
 	touch $@
 
 .venv/test.done: .venv/bin/python pyproject.toml constraints.txt
-	$(INSTALL) --editable '.[bench,ray,lightning,transformers,accelerate,tensorboard,peers]' --group dev
+	$(INSTALL) --editable '.[bench,parquet,ray,lightning,transformers,accelerate,tensorboard,peers]' --group dev
 	touch $@
 
 .venv/docs.done: .venv/bin/python pyproject.toml constraints.txt

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from probstep.bench.cli import Backend, app
 from probstep.bench.commands import forecast_plan
+from probstep.bench.live.scene import Watcher
 from probstep.bench.plans import list_runs, parse_plan
 from probstep.bench.progress import Bars, Tally
 from probstep.bench.records import Record, store
@@ -305,3 +307,29 @@ def test_the_example_of_an_own_problem_runs(tmp_path):
     )
     assert result.exit_code == 0, result.stderr
     assert answers(result)[-1]["done"] == 12
+
+
+def test_live_serves_the_runs_of_a_plan_until_it_is_ended(plan, tmp_path):
+    run(plan, tmp_path / "out")
+    command = [sys.executable, "-m", "probstep.bench", "live", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        said = process.stdout.readline().decode()
+        with urlopen(said.split()[2], timeout=60) as answer:
+            text = answer.read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == b""
+    assert "4 of 4 runs have ended: 4 done." in text
+
+
+def test_live_knows_the_runs_that_have_not_begun(plan, tmp_path):
+    run(plan, tmp_path / "out")
+    (one, *_) = (tmp_path / "out" / "records").iterdir()
+    one.unlink()
+    assert [r.key for r in Watcher(tmp_path / "out").look().upcoming] == [one.stem]
+
+
+def test_live_refuses_a_directory_that_is_not_there(tmp_path):
+    result = probstep("live", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert "There is no directory" in result.stderr

@@ -170,6 +170,56 @@ def report(
 
 
 @app.command()
+def live(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 for one that is free.")
+    ] = 0,
+    in_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in your browser.")
+    ] = False,
+) -> None:
+    """Serve a page that follows the runs in an output directory while they are made.
+
+    It shows how far they are, which failed and why, what is next, and the report so far. Only
+    this machine can reach it (127.0.0.1), and it changes nothing. Ctrl-C ends it.
+    """
+    with _plain_errors(), _interrupted_by_sigterm():
+        console = Console(soft_wrap=True)
+        raise typer.Exit(commands.follow_records(out, port, console, in_browser=in_browser))
+
+
+@app.command()
+def export(
+    out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="A row per epoch, as a Parquet file.")
+    ] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="The same rows, a line of JSON each.")
+    ] = False,
+    curves: Annotated[
+        bool, typer.Option("--curves", help="A line of JSON per ended run, with its curves.")
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="The file; `export.parquet` and the like in OUT if not given."),
+    ] = None,
+) -> None:
+    """Write all records of an output directory into one file, for DuckDB, pandas or a repository.
+
+    Rows are flat: settings and the like are texts of JSON, and every other column is a text or a
+    number.
+    """
+    with _plain_errors():
+        chosen = {"parquet": parquet, "lines": lines, "curves": curves}
+        forms = [form for form, is_chosen in chosen.items() if is_chosen]
+        if len(forms) != 1:
+            raise ValueError("Say what to write: one of --parquet, --lines or --curves.")
+        raise typer.Exit(commands.export_records(out, forms[0], to, Console(soft_wrap=True)))
+
+
+@app.command()
 def collect(
     out: Annotated[Path, typer.Argument(help="The output directory of `probstep run`.")],
     to: Annotated[Path, typer.Option(help="The file that is written.", dir_okay=False)],

@@ -1,8 +1,12 @@
 """What the command line does, once it is parsed: one function per command, a console to talk to."""
 
+import threading
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -10,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from probstep.bench.export import FORMS, NAMES
 from probstep.bench.methods import METHODS
 from probstep.bench.names import check_name
 from probstep.bench.overview import draw_table, summarise
@@ -17,6 +22,7 @@ from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
 from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
+from probstep.bench.records.planned import write_planned
 from probstep.bench.report.numbers.histories import make_history, read_histories
 from probstep.bench.report.numbers.summaries import write_summaries
 from probstep.bench.runs.estimate import (
@@ -41,6 +47,8 @@ def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     missing = _missing(runs, recorded, setup)
     store.prepare(setup.out)
     missing, costs = _in_order(missing, setup)
+    coming = {run.key for run in missing}
+    write_planned(setup.out, [*(r for r in runs if r.key not in coming), *missing])
     with displaying(console, _tally(runs, recorded, costs, setup)) as display:
         for event in execute(missing, setup):
             display.update(event)
@@ -93,6 +101,37 @@ def report_records(out: Path, to: Path | None, console: Console) -> int:
     for sentence in made.sentences:
         console.print(escape(sentence), highlight=False)
     console.print(escape(f"Report: {made.page}"), highlight=False)
+    return 0
+
+
+def export_records(out: Path, form: str, to: Path | None, console: Console) -> int:
+    """Write the records of an output directory into one file; say what is in it and where it is."""
+    unread: list[Path] = []
+    to = to or out / NAMES[form]
+    runs = read_records(out, unread)
+    first = next(runs, None)
+    if first is None:
+        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
+    count = FORMS[form](chain([first], runs), to)
+    unit = "run" if form == "curves" else "record"
+    console.print(escape(f"{count} {unit}{'s' * (count != 1)}: {to}"), highlight=False)
+    if unread:
+        Console(stderr=True, soft_wrap=True).print(_spell_unread(unread), highlight=False)
+    return 0
+
+
+def follow_records(out: Path, port: int, console: Console, *, in_browser: bool = False) -> int:
+    """Serve a page on an output directory that follows its runs, until interrupted."""
+    from probstep.bench.live import serve  # it draws: slow to import, likewise
+
+    if not out.is_dir():
+        raise ValueError(f"There is no directory {out}. `probstep run` makes one.")
+    with serve(out, port) as address:
+        console.print(f"Live page: {address} (Ctrl-C ends it)", highlight=False)
+        if in_browser:
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
     return 0
 
 

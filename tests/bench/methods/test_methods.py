@@ -39,7 +39,10 @@ BRISK: dict[str, float] = {  # rates from which a slow or unstable method moves 
     "probls": 1.0,
     "probstep_sgd_noise": 0.1,
 }
-BRISK_SETTINGS = {"prodigy_plus": {"d0": 1e-3}}
+BRISK_SETTINGS = {
+    "prodigy_plus": {"d0": 1e-3},
+    "sasa": {"warmup": 0, "min_samples": 9, "test_every": 2, "leak": 1},
+}
 MODULES = {  # what is imported of a package
     "dadaptation": "dadaptation",
     "dog-optimizer": "dog",

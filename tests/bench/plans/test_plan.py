@@ -190,7 +190,7 @@ RUNS = {
     "heatmap": 432,
     "paper-small": 240,
     "paper": 1332,
-    "peers": 252,
+    "peers": 312,
     "robust": 3185,
     "rosenbrock": 12,
     "smoke": 16,

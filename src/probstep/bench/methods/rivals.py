@@ -1,4 +1,4 @@
-"""The paper's competitors, re-implemented in `probstep.baselines`."""
+"""The paper's competitors and later ones, re-implemented in `probstep.baselines`."""
 
 from functools import partial
 from typing import Any
@@ -8,13 +8,16 @@ from torch import optim
 from probstep.baselines.asi2019truncated import Truncated
 from probstep.baselines.baydin2018hypergradient import SGDHD, AdamHD
 from probstep.baselines.berrada2019alig import AliG
+from probstep.baselines.bu2024gen import GeN
 from probstep.baselines.dauphin2015esgd import ESGD
 from probstep.baselines.loizou2020sps import SPS
 from probstep.baselines.mahsereci2017probls import ProbLS
+from probstep.baselines.oikonomou2025polyak import ScheduleFreePolyak
 from probstep.baselines.rolinek2018l4 import L4
 from probstep.baselines.schaul2013vsgd import VSGD
 from probstep.baselines.vaswani2019sls import SLS
 from probstep.baselines.vaswani2020adasls import AdaSLS
+from probstep.baselines.zhang2020sasa import SASA
 from probstep.bench.methods.method import Method, Needs, read_group, read_nothing
 
 
@@ -58,6 +61,22 @@ _search = partial(
 )
 _sls = partial(_search, base="sgd", source="Vaswani et al., arXiv:1905.09997")
 _adasls = partial(_search, source="Vaswani et al., arXiv:2006.06835")
+_gen = partial(
+    Method,
+    build=GeN,
+    family="line search",
+    source="Bu and Xu, arXiv:2407.02772",
+    rate="start",
+    needs=Needs(closure=True),
+    read_rate=read_group("lr", "scale"),
+)
+_schedule_free_polyak = partial(
+    _polyak,
+    build=ScheduleFreePolyak,
+    source="Oikonomou et al., arXiv:2511.07767",
+    rate=None,
+    needs=Needs(loss=True, mode_switch=True),
+)
 
 RIVALS: tuple[Method, ...] = (
     _hypergradient("sgd_hd", SGDHD, base="sgd"),
@@ -86,11 +105,21 @@ RIVALS: tuple[Method, ...] = (
         source="Asi and Duchi, arXiv:1903.08619",
         default_rate=1.0,
     ),
+    _schedule_free_polyak("schedulefree_polyak_sgd", base="sgd"),
+    _schedule_free_polyak("schedulefree_polyak_adam", base="adam", defaults={"metric": "adam"}),
     _sls("sls", SLS),
     _sls("sls_goldstein", SLS, defaults={"search": "goldstein"}),
     _adasls("adasls", AdaSLS, base="adagrad"),
     # The momentum is Adam's; the constructor's default is none.
     _adasls("adasls_adam", AdaSLS, base="adam", defaults={"metric": "adam", "momentum": 0.9}),
+    _gen("gen_momentum", base="momentum", default_rate=1e-3),
+    # The rate is that of their README's example, the decay that of torch's AdamW.
+    _gen(
+        "gen_adamw",
+        base="adamw",
+        default_rate=1e-4,
+        defaults={"direction": "adamw", "weight_decay": 1e-2},
+    ),
     Method(
         "probls",
         ProbLS,
@@ -102,6 +131,16 @@ RIVALS: tuple[Method, ...] = (
         needs=Needs(per_sample=True, mode_switch=True),
         limits=frozenset({"schedule", "slow_start"}),
         read_rate=read_line,
+    ),
+    Method(
+        "sasa",
+        SASA,
+        family="statistical test",
+        base="momentum",
+        source="Zhang et al., arXiv:2002.10597",
+        rate="start",
+        default_rate=0.1,
+        read_rate=read_group("lr", "scale"),
     ),
     Method(
         "vsgd",

@@ -59,15 +59,26 @@ def make_report(out: Path, target: Path | None = None) -> Report:
         ValueError: There are no records.
         OSError: A file cannot be written, or would be written through a link.
     """
-    histories = read_histories(out)
-    if not histories:
-        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
-    cells = make_cells(histories)
-    figures = [(figure, lay_out(figure)) for figure in draw_figures(cells)]
+    cells = _read_cells(out)
+    figures = _laid_out(cells)
     target = _prepare(out, target)
     for figure, sheet in figures:
         paint(sheet.whole(), target / "figures" / figure.slug)
-    return _write(target, conclude(_compared(cells)), cells, figures)
+    sentences = conclude(_compared(cells))
+    page = target / "report.html"
+    write_file(page, _compose(sentences, cells, figures).encode("utf-8"), REMEDY)
+    return Report(page, sentences)
+
+
+def compose_page(out: Path) -> str:
+    """The page of an output directory as a text, which writes nothing and names no other file.
+
+    Raises:
+        ValueError: There are no records.
+    """
+    cells = _read_cells(out)
+    sentences = conclude(_compared(cells))
+    return _compose(sentences, cells, _laid_out(cells), has_files=False)
 
 
 def _prepare(out: Path, target: Path | None) -> Path:
@@ -103,18 +114,27 @@ def _compared(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if not (has_own and is_rosenbrock(cell))]
 
 
-def _write(
-    target: Path,
+def _read_cells(out: Path) -> list[Cell]:
+    histories = read_histories(out)
+    if not histories:
+        raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
+    return make_cells(histories)
+
+
+def _laid_out(cells: Sequence[Cell]) -> list[tuple[Figure, Sheet]]:
+    return [(figure, lay_out(figure)) for figure in draw_figures(cells)]
+
+
+def _compose(
     sentences: list[str],
     cells: Sequence[Cell],
     figures: Sequence[tuple[Figure, Sheet]],
-) -> Report:
+    *,
+    has_files: bool = True,
+) -> str:
     tables: list[Table] = [tabulate(cells) for tabulate in TABLES]
     opening = [*sentences, _spell_counts(cells)]
-    page = target / "report.html"
-    text = write_page("Learning-rate report", opening, figures, tables)
-    write_file(page, text.encode("utf-8"), REMEDY)
-    return Report(page, sentences)
+    return write_page("Learning-rate report", opening, figures, tables, has_files=has_files)
 
 
 def _spell_counts(cells: Sequence[Cell]) -> str:

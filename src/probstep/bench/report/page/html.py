@@ -48,12 +48,22 @@ def write_page(
     summary: Sequence[str],
     figures: Sequence[tuple[Figure, Sheet]],
     tables: Sequence[Table],
+    *,
+    has_files: bool = True,
 ) -> str:
-    """The page as a text, of figures and how they are laid out."""
+    """The page as a text, of figures and how they are laid out.
+
+    Args:
+        title: Its heading.
+        summary: The sentences that it opens with.
+        figures: The figures.
+        tables: The tables.
+        has_files: Whether each figure is there as PNG and PDF beside the page.
+    """
     script = read_asset("page.js")
     slugs = [figure.slug for figure, _ in figures] + [table.slug for table in tables]
     contents = "".join(f'<a href="#{slug}">{slug.replace("-", " ")}</a>' for slug in slugs)
-    sections = [_figure(figure, sheet) for figure, sheet in figures] + [
+    sections = [_figure(figure, sheet, has_files) for figure, sheet in figures] + [
         _table(table) for table in tables
     ]
     return PAGE.format(
@@ -77,10 +87,9 @@ def _policy(script: str) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def _figure(figure: Figure, sheet: Sheet) -> str:
-    files = " ".join(
-        f'<a href="figures/{figure.slug}.{kind}">{kind.upper()}</a>' for kind in ("png", "pdf")
-    )
+def _figure(figure: Figure, sheet: Sheet, has_files: bool) -> str:
+    kinds = ("png", "pdf") if has_files else ()
+    files = " ".join(f'<a href="figures/{figure.slug}.{kind}">{kind.upper()}</a>' for kind in kinds)
     rows = "".join(_row(sheet, row) for row in sheet.rows)
     return (
         f'<section id="{figure.slug}"><h2>{escape(figure.title)}</h2>'
