@@ -28,14 +28,27 @@ class Alarm:
         mean: Of the loss, over about 20 steps.
         spread: The variance of the loss around it.
         surprises: How many there were, older ones counting less.
+        is_asking: Whether no probe has answered the last one yet.
+        ceiling: The scale after the last surprise that a probe confirmed; infinite before.
+        confirmed_at: The step of that probe.
     """
 
     mean: float = 0.0
     spread: float = 0.0
     surprises: float = 0.0
+    is_asking: bool = False
+    ceiling: float = math.inf
+    confirmed_at: int = 1
 
     def __post_init__(self) -> None:
-        refuse_outside(self, mean=FINITE, spread=(0.0, FINITE[1]), surprises=(0.0, FINITE[1]))
+        refuse_outside(
+            self,
+            mean=FINITE,
+            spread=(0.0, FINITE[1]),
+            surprises=(0.0, FINITE[1]),
+            ceiling=(0.0, math.inf),
+            confirmed_at=(1, math.inf),
+        )
 
 
 def unsurprising(alarm: Alarm, loss: float, count: int) -> float:
@@ -58,6 +71,25 @@ def average(alarm: Alarm, loss: float, count: int) -> None:
     alarm.spread = (1 - weight) * (alarm.spread + weight * error**2)
 
 
+def answer(alarm: Alarm, scale: float, t: int, *, is_confirmed: bool) -> None:
+    """Take note of the first probe after a surprise, which leaves this scale at step t.
+
+    It confirms the surprise if it finds the loss still high, or had to shorten its step.
+    """
+    if alarm.is_asking and is_confirmed:
+        alarm.ceiling, alarm.confirmed_at = scale, t
+    alarm.is_asking = False
+
+
+def largest_scale(alarm: Alarm, t: int) -> float:
+    """Return how high the scale may be at step t: what blew up may come back when time has doubled.
+
+    >>> largest_scale(Alarm(ceiling=0.1, confirmed_at=100), t=200)
+    0.2
+    """
+    return alarm.ceiling * t / alarm.confirmed_at
+
+
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:
     """Count a step's surprise, if it was one; say whether the loss has another level.
 
@@ -66,6 +98,7 @@ def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:
     [False, False, True]
     """
     alarm.surprises = FADE * alarm.surprises + is_surprise
+    alarm.is_asking = alarm.is_asking or is_surprise
     if alarm.surprises < NEW_LEVEL:
         return False
     alarm.surprises = 0.0

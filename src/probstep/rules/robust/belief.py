@@ -138,19 +138,6 @@ def aimed_factor(belief: Belief, target: float, scale: float) -> float:
     return target * (slope_per_length / belief.curvature) / scale
 
 
-def keep_slope(belief: Belief, before: float, now: float) -> None:
-    """Expect the same slope though the loss has another level: a probe will tell.
-
-    >>> belief = Belief(relative_slope=2.0)
-    >>> keep_slope(belief, before=1.0, now=10.0)
-    >>> slope_at(belief, 10.0)
-    2.0
-    """
-    slope = slope_at(belief, before)
-    if now > 0 and abs(slope) < HUGE * now:
-        belief.relative_slope = slope / now
-
-
 def slope_at(belief: Belief, loss: float) -> float:
     """Return the slope to expect at this loss: in proportion to a positive one."""
     is_relative = loss > 0 and belief.relative_slope > 0

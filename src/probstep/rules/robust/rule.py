@@ -29,6 +29,7 @@ PARTS = {
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
     "restraint": "a step that went too far does not raise the scale",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
+    "ceiling": "after a surprise that a probe confirmed the scale returns slowly",
     "level": "surprises in short order begin these averages anew",
     "again": "after probes that saw nothing the rule searches again",
     "shares": "cosine and curvature are averaged over more probes than the slope",
@@ -95,10 +96,10 @@ class RobustRule:
 
     def is_due(self, state: RobustState) -> bool:
         """Say whether the next step is probed: the scale is uncertain, and the budget allows it."""
-        if not state.search.is_done:
-            return True
+        if not (state.search.is_done or state.belief.probes):
+            return True  # the first search, whatever it costs
         at_once, per_step = self.budget
-        is_uncertain = state.belief.variance >= self.doubt
+        is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
         return is_uncertain and state.forwards < at_once + per_step * state.t
 
     def is_searching(self, state: RobustState) -> bool:
@@ -141,7 +142,6 @@ class RobustRule:
         is_new = alarm.is_new_level(state.alarm, is_surprise=usual < loss)
         is_new = is_new and "level" not in self.without
         if is_new:
-            belief.keep_slope(state.belief, state.bound.recent, loss)
             state.losses, usual = 1, loss
         alarm.average(state.alarm, usual, state.losses)
         bound.average(state.bound, usual, state.losses)
@@ -197,6 +197,8 @@ class RobustRule:
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
         factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
+        is_confirmed = seen.tries > 1 or step.loss > state.alarm.mean
+        alarm.answer(state.alarm, factor * _scale(step), state.t, is_confirmed=is_confirmed)
         return Decision(factor, ratio, _word(factor) if is_visible else "uninformative")
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
@@ -246,7 +248,10 @@ class RobustRule:
         went_too_far = step.slope > 0 and 2 - ratio > self.target
         if went_too_far and "restraint" not in self.without:
             return 1.0
-        return min(self.up, max(self._bound(state, step.setting) / _scale(step), 1.0))
+        largest = self._bound(state, step.setting)
+        if "ceiling" not in self.without:
+            largest = min(largest, alarm.largest_scale(state.alarm, state.t))
+        return min(self.up, max(largest / _scale(step), 1.0))
 
 
 def _scale(step: Proposal) -> float:

@@ -66,9 +66,11 @@ FLAT = {
     "peak": ("bound", "peak"),
     "mean": ("alarm", "mean"),
     "mean_spread": ("alarm", "spread"),
+    "ceiling": ("alarm", "ceiling"),
+    "surprised_at": ("alarm", "confirmed_at"),
 }
 # 0.1.0 also watched the norm of the gradient, and lowered the scale at surprises.
-DROPPED = {"log_gradient", "lent", "ceiling", "surprised_at"}
+DROPPED = {"log_gradient", "lent"}
 
 
 def restore(plain: Mapping[str, Any]) -> RobustState:
@@ -84,5 +86,6 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         place = nested[parts[0]] if parts else nested
         place[name] = flat[key]
     nested |= {"losses": nested["t"] - 1, "unseen": 0}
-    nested["alarm"]["surprises"] = nested["search"]["found"] = 0.0
+    nested["alarm"] |= {"surprises": 0.0, "is_asking": False}
+    nested["search"]["found"] = 0.0
     return nested
