@@ -28,7 +28,7 @@ def main() -> float:
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 opt.step()
                 opt.zero_grad()
-    return report(accelerator.unwrap_model(model), opt.optimizer.effective_lr[0])
+    return report(accelerator.unwrap_model(model), opt.effective_lr[0])
 
 
 if __name__ == "__main__":

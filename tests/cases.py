@@ -25,7 +25,15 @@ class Fickle(probstep.RobustRule):
         return super().judge(state, seen)
 
 
+class Searching(probstep.RobustRule):
+    """Searches the first step, and stays at the very rate of that step."""
+
+    def judge(self, state: Any, seen: Observation) -> Decision:
+        return super().judge(state, seen)._replace(factor=1.0)
+
+
 FROZEN = probstep.PaperRule(up=1, down=1)  # probes, but never moves the scale
+SEARCHING = Searching()
 FICKLE = Fickle()  # probes as often as can be, and moves the scale as it likes
 RULES = {"paper": probstep.PaperRule(), "robust": probstep.RobustRule()}
 for_every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())

@@ -109,6 +109,7 @@ def test_a_closure_that_raises_in_the_probe_takes_the_step_back(where, backward)
     same(after["buffers"], [b.clone() for b in twin.buffers()])
     same(after["rng"], torch.get_rng_state())
     closure.at = 0
+    opt.zero_grad()  # the closure leaves that to its caller
     opt.step(closure)  # and life goes on
 
 
@@ -164,9 +165,8 @@ def test_an_inner_optimizer_that_raises_gives_the_rates_back(rule, scale):
 def test_a_loss_that_is_not_finite_after_the_step_halves_the_scale_and_is_reported(bad):
     a = nn.Parameter(torch.ones(1))
     opt = ProbStep(torch.optim.SGD([a], lr=0.5), PaperRule())
-    values = [1.0, bad]
     with pytest.warns(RuntimeWarning, match="not finite after a step"):
-        opt.step(lambda: (a * values.pop(0)).sum())
+        opt.step(lambda: a.sum() if a.item() == 1.0 else a.sum() * bad)
     assert opt.scale == 0.5
     assert opt.last_probe.decision == "down"
     assert not math.isfinite(opt.last_probe.loss_after)
@@ -212,7 +212,17 @@ class NoRate(torch.optim.Optimizer):
     def step(self, closure=None): ...
 
 
+class Unmade(torch.optim.Optimizer):
+    def __init__(self):
+        self.param_groups = [{"params": [nn.Parameter(torch.ones(1))], "lr": 0.1}]
+
+
 WRONG_INPUT = {
+    "an optimizer that torch has not made": (
+        lambda: ProbStep(Unmade()),
+        TypeError,
+        "Unmade was made without torch.optim.Optimizer.__init__",
+    ),
     "a class": (lambda: ProbStep(torch.optim.SGD), TypeError, "not a class"),
     "no optimizer": (lambda: ProbStep("sgd"), TypeError, "takes a torch.optim.Optimizer"),
     "twice": (lambda: ProbStep(ProbStep(sgd())), TypeError, "adapted already"),

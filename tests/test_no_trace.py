@@ -20,6 +20,7 @@ from .cases import (
     FORMS,
     FROZEN,
     OPTIMIZERS,
+    SEARCHING,
     batches,
     for_every_probe,
     for_every_rule,
@@ -54,11 +55,11 @@ def same(a, b):
     torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
-def adapted(case, net, **settings):
+def adapted(case, net, *, rule=FROZEN, **settings):
     with warnings.catch_warnings() if case.warns else contextlib.nullcontext():
         if case.warns:
             warnings.simplefilter("ignore")
-        return probstep.ProbStep(case.make(net.parameters()), FROZEN, **settings)
+        return probstep.ProbStep(case.make(net.parameters()), rule, **settings)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -111,6 +112,26 @@ def assert_same_but_for_the_length(name, form, *, with_model=False):
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not OPTIMIZERS[name].warns])
 def test_a_step_tried_at_many_lengths_is_the_bare_optimizers_but_for_its_length(name):
     assert_same_but_for_the_length(name, "closure")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_step_after_a_search_is_bit_for_bit_the_bare_optimizers_at_the_rate_found(name):
+    data, case = batches(1), OPTIMIZERS[name]
+    torch.manual_seed(3)
+    model = network()
+    opt = adapted(case, model, rule=SEARCHING)
+    FORMS["closure"](opt, model, data[0])
+    assert opt.last_probe.decision == "search"
+    seen = everything(model, opt)
+
+    torch.manual_seed(3)
+    bare_model = network()
+    bare = case.make(bare_model.parameters())
+    rate = bare.param_groups[0]["lr"]
+    bare.param_groups[0]["lr"] = rate * opt.scale
+    train_bare(bare_model, bare, data)
+    bare.param_groups[0]["lr"] = rate
+    same(seen, everything(bare_model, bare))
 
 
 @pytest.mark.parametrize("form", FORMS)

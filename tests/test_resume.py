@@ -147,7 +147,8 @@ def test_a_checkpoint_with_another_kind_of_bound_still_loads():
     model, opt = make("sgd")
     run(model, opt, data)
     _, other = make("sgd", lower_bound=probstep.RunningMinimum())
-    other.load_state_dict(opt.state_dict())
+    with pytest.warns(RuntimeWarning, match="'bound'"):
+        other.load_state_dict(opt.state_dict())
     assert other.scale == opt.scale
     assert other.state_dict()["param_groups"][0]["probstep"]["bound"] == {"lowest": math.inf}
 

@@ -4,7 +4,8 @@
     loss = opt.step(lambda: loss_fn(model(x), y))
 
 `RobustRule` is the default, `PaperRule` the paper's rule. The paper's Algorithm 1 is
-`probstep.step.adapt.adapt`; its inference is `probstep.inference`, its Table 1 `probstep.covariance`.
+`probstep.step.adapt.adapt`; its inference is `probstep.theory.inference`, its Table 1
+`probstep.theory.covariance`.
 """
 
 import importlib
@@ -20,13 +21,15 @@ from .rules import RobustRule as RobustRule
 from .schedule import DoublingEpochs as DoublingEpochs
 from .schedule import Every as Every
 from .schedule import EveryStep as EveryStep
-from .theory import inference as inference
+from .step.prove import NotTheSameLoss as NotTheSameLoss
+from .step.stateful import Stateful as Stateful
+from .step.stateful import stateful as stateful
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import `probstep.covariance` when it is first used: no step needs it."""
-    if name == "covariance":
-        return importlib.import_module(".theory.covariance", __name__)
+    """Import a module under its old name when it is first used."""
+    if name in ("covariance", "inference"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,10 +6,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import torch
 from torch import Tensor, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 
+# Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps
+# look like any other optimizer's, so behaviour cannot tell.
+OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator", "k", "step"}
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
@@ -25,10 +29,22 @@ def refuse_unusable(optimizer: object) -> None:
             f"ProbStep takes a torch.optim.Optimizer, not {_describe(optimizer)}. If it is a wrapper, "
             "adapt the optimizer inside it."
         )
+    if "_optimizer_state_dict_pre_hooks" not in vars(optimizer):
+        raise TypeError(
+            f"{type(optimizer).__name__} was made without torch.optim.Optimizer.__init__, so it has no "
+            "hooks and no checkpoint of its own. If it wraps an optimizer, adapt the one inside it; if "
+            "it is yours, call super().__init__(params, defaults)."
+        )
     if isinstance(optimizer, optim.LBFGS):
         raise TypeError(
             "LBFGS searches along its own line and evaluates the closure many times a step, so there is "
             "no single step to scale. Use its line_search_fn, or a first-order optimizer."
+        )
+    if any("d" in group and group.keys() & OWN_RATE for group in optimizer.param_groups):
+        raise TypeError(
+            f"{type(optimizer).__name__} estimates its own learning rate (`d` in its groups), so two "
+            "would adapt one rate and each would undo what the other does. Use it as it is, or wrap an "
+            "optimizer whose rate is only its `lr`, such as torch.optim.AdamW."
         )
     if isinstance(optimizer, optim.Rprop | optim.ASGD):
         reason = (
@@ -93,8 +109,32 @@ def checked_noise(noise: Noise) -> Noise:
     return noise
 
 
+def checked_max_lr(max_lr: float | None) -> float | None:
+    """Return the largest rate if it can be one."""
+    if max_lr is not None and not 0 < max_lr < math.inf:
+        raise ValueError(f"max_lr must be positive and finite, or None, not {max_lr!r}.")
+    return max_lr
+
+
+def refuse_graph_capture() -> None:
+    """Raise while a CUDA graph is captured."""
+    is_ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if is_ready and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "ProbStep cannot step inside a CUDA graph: it reads the loss and decides on the host, and a "
+            "graph would repeat the decision of the capture for ever. Capture forward and backward, and "
+            "call opt.step(loss=..., reevaluate=...) outside; capturable=True does no harm there."
+        )
+
+
 def check_step_arguments(closure: object, loss: object, grad_scale: object) -> None:
     """Raise if `step` was called with what cannot go together."""
+    if closure is not None and not callable(closure):
+        raise TypeError(
+            f"step() takes a function that computes the loss, not {_describe(closure)}. Write "
+            "step(lambda: loss_fn(model(x), y)); or, after backward, step(loss=loss, "
+            "reevaluate=lambda: loss_fn(model(x), y))."
+        )
     if closure is not None and loss is not None:
         raise TypeError("step() takes a closure, which gives the loss, or loss=; not both.")
     if isinstance(grad_scale, float | int) and not 0 < grad_scale < math.inf:

@@ -11,18 +11,37 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from .checks import as_bound, check_step_arguments, checked, checked_noise, refuse_mixed_maximize
+from .checks import (
+    as_bound,
+    check_step_arguments,
+    checked,
+    checked_max_lr,
+    checked_noise,
+    refuse_graph_capture,
+    refuse_mixed_maximize,
+)
 from .estimators import LowerBound, Noise, SampleNoise
-from .memory import NO_PROBE, Memory, Probe
-from .notices import Notices
+from .memory import NO_PROBE, Memory, Probe, Published
+from .notices import Notices, brief
 from .rules import RobustRule, Rule
 from .schedule import Schedule
 from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
-from .step.base import devices_of, params_of, rates_are_zero, setting_of, sign_of
+from .step.base import (
+    are_stuck_at_zero,
+    devices_of,
+    has_gradients,
+    keep_up,
+    largest_scale,
+    params_of,
+    rates_are_zero,
+    setting_of,
+    sign_of,
+)
 from .step.closures import Forward
-from .step.ranks import Group, find_ranks, whole
+from .step.ranks import Group, Parallel, find_ranks, whole
 from .step.replay import ModelHooks, Tape
+from .step.stateful import declared
 from .step.stretch import Stretch
 from .step.unprobed import TAKEN, step_unprobed
 from .step.unread import Unread
@@ -50,6 +69,13 @@ class ProbStep(Wrapper):
             masks and spectral norms replayed (the others are a closure and `forward_pass()`).
         process_group: The ranks that train one model together; None is torch's default group, if
             there is one; False says that this process trains alone though there are others.
+        max_lr: No step uses a rate above it, in any group: the scale stays so low that the largest
+            `lr * scale` is at most this. The first search may look beyond it. None is no limit.
+        stateful: What a forward pass changes beside buffers and the global random streams: a generator,
+            `probstep.stateful(model, "hidden")`, or a list of such. A module with the methods of
+            `probstep.Stateful` is found by itself.
+        check: Prove on the first probed step, and on every search, that the loss which is evaluated
+            again is the loss whose gradients were taken (docs/checks.md). False leaves that out.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -70,6 +96,9 @@ class ProbStep(Wrapper):
         probe: Schedule | None = None,
         model: nn.Module | None = None,
         process_group: Group = None,
+        max_lr: float | None = None,
+        stateful: object = (),
+        check: bool = True,
     ) -> None:
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
@@ -78,6 +107,9 @@ class ProbStep(Wrapper):
         self.probe = None if probe is None else checked(probe, "probe", "is_due")
         self.model = model
         self.process_group = process_group
+        self.max_lr = checked_max_lr(max_lr)
+        self.stateful = stateful
+        self.check = check
         is_stretching = self.lower_bound is not None or self.noise != 0.0
         if self.rule.chooses_lengths and is_stretching:
             default = ", the default," if rule is None else ""
@@ -87,14 +119,25 @@ class ProbStep(Wrapper):
                 "them out."
             )
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
-        self._tape = Tape(model)
-        self._parts = Parts(optimizer, self.rule, stretch if is_stretching else None, self._tape)
+        self._tape = Tape(model, declared(stateful))
+        self._parts = Parts(
+            optimizer,
+            self.rule,
+            stretch if is_stretching else None,
+            self._tape,
+            self.max_lr,
+            check,
+        )
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
+        self._parallel = Parallel()
         self._notices = Notices()
+        self._is_stepping = False
         self._bind()
         me = weakref.ref(self)
         optimizer.register_state_dict_pre_hook(lambda _: _publish_memory_of(me()))
+        optimizer.register_state_dict_post_hook(_make_plain)
+        optimizer.register_step_pre_hook(lambda *_: _notice_step_of_base(me()))
         # In a model that is compiled in place the hooks would be compiled too.
         if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
@@ -126,12 +169,16 @@ class ProbStep(Wrapper):
             The loss, as the closure, `loss=` or `reevaluate_with` gave it; None without any.
         """
         check_step_arguments(closure, loss, grad_scale)
+        refuse_graph_capture()
         given = Given(reevaluate, loss, grad_scale)
         is_due = self._is_due()
         kept = self._copy_of_memory() if is_due else None
+        self._is_stepping = True
         try:
             with torch.no_grad():
                 arrived = self._arrival.receive(closure, given, self.base, record=is_due)
+                if self._arrival.has_piled_gradients:
+                    self._notices.of_piled_gradients()
                 self._tell_rule()
                 arrived = self._with_loss(arrived, is_due=is_due)
                 self._take(arrived, is_due=is_due)
@@ -140,6 +187,7 @@ class ProbStep(Wrapper):
                 self._memory = kept  # so that the step can be taken again
             raise
         finally:
+            self._is_stepping = False
             self._arrival.clear()
             self._tape.clear()
         if closure is None and self._is_due():
@@ -211,6 +259,24 @@ class ProbStep(Wrapper):
             self._tape.mark(devices_of(self.base))
         self.base.zero_grad(set_to_none)
 
+    def freeze(self) -> None:
+        """Keep the scale as it is: no probes, no lowering, until `unfreeze()`. A checkpoint knows it.
+
+        Frozen before its first step, the optimizer steps at its own rates.
+
+        Example:
+            >>> opt = ProbStep(torch.optim.SGD([w := nn.Parameter(torch.ones(1))], lr=0.25))
+            >>> opt.freeze()
+            >>> _ = opt.step(lambda: w.square().sum())
+            >>> w.item(), opt.scale, opt.is_frozen
+            (0.5, 1.0, True)
+        """
+        self._current.is_frozen = True
+
+    def unfreeze(self) -> None:
+        """Adapt the scale again, from where it is."""
+        self._current.is_frozen = False
+
     # What a user reads
 
     @property
@@ -219,12 +285,22 @@ class ProbStep(Wrapper):
 
         RobustRule sees a loss one step late, and may lower it as the next step begins.
         """
-        return self._current.scale
+        return min(self._current.scale, largest_scale(self.param_groups, self.max_lr))
 
     @property
     def effective_lr(self) -> list[float]:
-        """The rates of the next step as they now stand: `lr * scale` of every group."""
-        return [float(group["lr"]) * self.scale for group in self.param_groups]
+        """The rates of the next step as they now stand: `lr * scale`, one number per group.
+
+        `metrics()` and the loggers of trainers call it `effective_lr` if there is one group, and
+        `effective_lr/0`, `effective_lr/1`, ... if there are several.
+        """
+        scale = self.scale
+        return [float(group["lr"]) * scale for group in self.param_groups]
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether `freeze()` holds the scale."""
+        return self._current.is_frozen
 
     @property
     def last_probe(self) -> Probe | None:
@@ -239,35 +315,50 @@ class ProbStep(Wrapper):
             >>> opt.metrics()["effective_lr"]
             0.5
         """
-        memory = self._current
-        numbers = {"scale": memory.scale, "effective_lr": self.effective_lr[0]}
-        numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(self.effective_lr) if k}
+        memory, rates = self._current, self.effective_lr
+        numbers = {"scale": self.scale}
+        if len(rates) == 1:
+            numbers["effective_lr"] = rates[0]
+        else:
+            numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(rates)}
         numbers |= {"steps": memory.steps, "probe_forwards": memory.forwards}
         numbers |= {f"probes/{word}": count for word, count in memory.decisions.items()}
+        numbers |= {"slope_factor": memory.proof.slope_factor}
+        numbers |= {"blind_probes": memory.health.blind, "taken_back": memory.health.taken_back}
         numbers |= self.rule.metrics(memory.rule)
         last = asdict(memory.last or NO_PROBE)
         return numbers | {k: v for k, v in last.items() if k not in ("scale", "decision")}
 
     def __repr__(self) -> str:
-        return f"ProbStep({self.base!r}, rule={self.rule!r}, scale={self.scale:.4g})"
+        rates = [f"{rate:.4g}" for rate in self.effective_lr]
+        shown = ", ".join(rates) if len(rates) < 4 else f"{rates[0]}, ..., {rates[-1]}"
+        return (
+            f"ProbStep({type(self.base).__name__}, rule={brief(self.rule)}, "
+            f"scale={self.scale:.4g}, effective_lr=[{shown}])"
+        )
 
     # One step
 
     def _with_loss(self, arrived: Arrived, *, is_due: bool) -> Arrived:
         """Compute a loss that nobody told, if the step needs it, and check one that somebody did."""
         parts = self._parts
-        is_needed = is_due or parts.stretch is not None or self.rule.chooses_lengths
+        is_needed = is_due or parts.stretch is not None or self._is_listening
         if arrived.loss is None and arrived.again is not None and is_needed:
             # Whether the pass is paired shows after the step.
             loss, _ = self._tape.again(arrived.again, params_of(self.base))
-            arrived = arrived._replace(loss=loss)
+            arrived = arrived._replace(loss=loss, is_told=False)
         if arrived.loss is not None:
             self._arrival.check(arrived.loss)
         return arrived
 
     def _take(self, arrived: Arrived, *, is_due: bool) -> None:
         memory = self._current
+        if self.max_lr is not None:
+            memory.scale = self.scale  # a schedule may have risen towards it
         ranks = find_ranks(self.process_group, self.model)
+        if ranks.size > 1:
+            self._parallel.see((self.model, *self._tape.modules))
+            self._parallel.refuse_join()
         batch = arrived.batch if is_due else None
         if batch is None:
             taken = step_unprobed(self._parts, memory, arrived, ranks)
@@ -275,15 +366,23 @@ class ProbStep(Wrapper):
                 self._skipped(memory)
             if is_due or (arrived.loss is None and self._parts.stretch is not None):
                 self._say_if_no_loss(arrived)
+            if arrived.again is not None and are_stuck_at_zero(
+                self.param_groups, memory.first_rates
+            ):
+                self._notices.of_no_rate()
         else:
             taken = TAKEN
+            if not has_gradients(self.base):
+                self._notices.of_no_gradients()
             outcome = adapt(self._parts, memory, batch, ranks)
-            memory.record(outcome.probe, outcome.rejected)
+            memory.record(outcome.probe, outcome.rejected, outcome.seen)
             self._notices.of_probe(outcome.probe, memory)
+            self._notices.of_slope(memory)
+        self._notices.of_scale(memory)
         memory.forwards += self._tape.replays
         if arrived.loss is not None or not rates_are_zero(self.param_groups):
             memory.steps += 1  # not in the dry run of a checkpoint
-        if arrived.loss is not None and self.rule.chooses_lengths:
+        if arrived.loss is not None and self._is_listening:
             self._unread.keep(
                 arrived.loss,
                 sign_of(self.base),
@@ -306,16 +405,26 @@ class ProbStep(Wrapper):
         self._settle()
         memory = self._current
         loss, memory.pending = memory.pending, None
-        if loss is not None and self.rule.chooses_lengths:
-            setting = setting_of(self.param_groups)
+        if loss is not None and self._is_listening:
+            setting = setting_of(self.param_groups, memory.first_rates)
             memory.scale *= self.rule.notice(memory.rule, loss, memory.scale, setting)
 
+    @property
+    def _is_listening(self) -> bool:
+        """Whether the rule wants the loss of every step."""
+        return self.rule.chooses_lengths and not self._memory.is_frozen
+
     def _is_due(self) -> bool:
+        memory = self._current
+        if memory.is_frozen or rates_are_zero(self.param_groups):
+            return False
+        if self.rule.chooses_lengths:
+            is_searching = self.rule.is_searching(memory.rule)
+            if keep_up(self.param_groups, memory.first_rates, is_searching=is_searching):
+                self.rule.search_again(memory.rule)
         if self.probe is None:
-            is_due = self.rule.is_due(self._current.rule)
-        else:
-            is_due = self.probe.is_due(self._current.steps)
-        return is_due and not rates_are_zero(self.param_groups)
+            return self.rule.is_due(memory.rule)
+        return self.probe.is_due(memory.steps)
 
     def _on_forward(self, model: nn.Module, value: object, begins: bool) -> None:
         is_training = model.training and torch.is_grad_enabled()
@@ -340,10 +449,15 @@ class ProbStep(Wrapper):
         """Find what a checkpoint has put into any group, or begin anew, and mirror it in all."""
         groups = self.param_groups
         refuse_mixed_maximize(groups)
-        found: dict[str, Any] = next((group[MEMORY] for group in groups if MEMORY in group), {})
-        if not found or found is not getattr(self, "_published", None):
-            self._memory = Memory.restored(found, self.rule, self.lower_bound)
+        found = next((group[MEMORY] for group in groups if MEMORY in group), None)
+        if found is None or found is not getattr(self, "_published", None):
+            self._memory = Memory.new(self.rule, self.lower_bound)
+            if found is not None:
+                self._memory, faults = Memory.restored(found, self.rule, self.lower_bound)
+                self._notices.of_checkpoint(faults)
             self._unread.read()  # of a step that the checkpoint knows nothing of
+        new = groups[len(self._memory.first_rates) :]
+        self._memory.first_rates += [float(group["lr"]) for group in new]
         self._publish()
 
     def _copy_of_memory(self) -> Memory:
@@ -363,7 +477,7 @@ class ProbStep(Wrapper):
     def _publish(self) -> None:
         """Put a plain copy of the memory into every group, where a checkpoint finds it."""
         self._settle()
-        self._published = self._memory.plain()
+        self._published = Published(self._memory.plain())
         for group in self.base.param_groups:
             group[MEMORY] = self._published
 
@@ -377,6 +491,9 @@ class ProbStep(Wrapper):
             "probe": self.probe,
             "model": self.model,
             "process_group": self.process_group,
+            "max_lr": self.max_lr,
+            "stateful": self.stateful,
+            "check": self.check,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -386,3 +503,18 @@ class ProbStep(Wrapper):
 def _publish_memory_of(optimizer: ProbStep | None) -> None:
     if optimizer is not None:
         optimizer._publish()
+
+
+def _notice_step_of_base(optimizer: ProbStep | None) -> None:
+    """Say so if the base steps and nobody has called the ProbStep around it, unless it has another."""
+    if optimizer is None or optimizer._is_stepping:
+        return
+    if optimizer.base.param_groups[0].get(MEMORY) is optimizer._published:
+        optimizer._notices.of_step_of_base(type(optimizer.base).__name__)
+
+
+def _make_plain(_: optim.Optimizer, state_dict: dict[str, Any]) -> None:
+    """Put a plain dictionary into a checkpoint: `torch.load(weights_only=True)` takes nothing else."""
+    for group in state_dict["param_groups"]:
+        if isinstance(group.get(MEMORY), Published):
+            group[MEMORY] = dict(group[MEMORY])

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from probstep.bench.records import Run, read_records
+from probstep.bench.records import Run, read_records, store
 from probstep.bench.runs.runner import Setup, execute
 
 TINY = Path(__file__).with_name("tiny.py")
@@ -20,6 +20,7 @@ def timeless(out):
 
 
 def make_records(out, runs, tiny, **setup):
+    store.prepare(out)
     for _ in execute(runs, Setup(out=out, sources=(tiny,), **setup)):
         pass
     return timeless(out)

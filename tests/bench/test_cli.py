@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from probstep import __version__
 from probstep.bench.cli import Backend, app
 from probstep.bench.commands import forecast_plan
 from probstep.bench.live.scene import Watcher
@@ -307,6 +308,11 @@ def test_the_example_of_an_own_problem_runs(tmp_path):
     )
     assert result.exit_code == 0, result.stderr
     assert answers(result)[-1]["done"] == 12
+
+
+def test_the_version_is_shown():
+    shown = probstep("--version")
+    assert (shown.exit_code, shown.stdout.strip()) == (0, f"probstep {__version__}")
 
 
 def test_live_serves_the_runs_of_a_plan_until_it_is_ended(plan, tmp_path):

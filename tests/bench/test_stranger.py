@@ -99,6 +99,8 @@ def test_pickles_that_python_3_writes_are_read_as_numpy_reads_them(protocol):
         b"N)b.",
         b"c" + b"x" * 200,
         b"cnumpy\nndarray\n)\x81.",
+        array_pickle(b"u1", HONEST, bytes(3072))[:-2] + b"N\x85R.",  # an array that is called
+        array_pickle(b"u1", HONEST, bytes(3072))[:-2] + b"Nb.",  # and one whose state is set
         b"\x80\x04\x8c\x05numpy\x8c\x07ndarray\x93)R.",
         array_pickle(b"u1", HONEST, b"too few"),
         b"(((((((",
@@ -421,6 +423,13 @@ def test_whole_numbers_beyond_all_floats_do_not_stop_the_page(tmp_path, unpainte
     assert probstep("show", out).exit_code == 0
 
 
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_runs_without_epochs_do_not_stop_the_page(tmp_path, unpainted, epochs):
+    runs = [make_shipped_run(method=m, epochs=epochs) for m in ("sgd", "probstep_sgd")]
+    ends = [[Record(run=run, epoch=0, status="done", train_loss=0.5)] for run in runs]
+    assert make_report(write_records(tmp_path, ends)).page.exists()
+
+
 @pytest.mark.parametrize("number", FORGED)
 def test_forged_records_do_not_stop_a_forecast(tmp_path, tiny, number):
     run = make_run()
@@ -497,6 +506,38 @@ def test_a_tensor_that_is_larger_than_what_is_stored_of_it_is_refused():
         deep = [deep, deep]  # as a tree it has 2**50 leaves
     with pytest.raises(ValueError, match="a tensor of 1,000,000,000,000 numbers"):
         decode_checkpoint(encode_checkpoint({"x": deep}))
+
+
+def checkpoint_of(program: bytes) -> bytes:
+    """A checkpoint whose pickle is this one."""
+    file = io.BytesIO()
+    whole = zipfile.ZipFile(io.BytesIO(encode_checkpoint({})))
+    with zipfile.ZipFile(file, "w") as archive:
+        for info in whole.infolist():
+            content = program if info.filename.endswith("data.pkl") else whole.read(info)
+            archive.writestr(info.filename, content)
+    return file.getvalue()
+
+
+def test_a_hand_made_checkpoint_is_read_so_that_the_next_test_refuses_only_its_malice():
+    program = b"\x80\x02})" + b"q\x01h\x01\x86" * 3 + b"(K\x01K\x02tsK\x03](K\x04K\x05es."
+    [(first, one), (three, rest)] = decode_checkpoint(checkpoint_of(program)).items()
+    assert first == ((((), ()), ((), ())), (((), ()), ((), ())))
+    assert one == (1, 2)
+    assert (three, rest) == (3, [4, 5])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b")" + b"\x85" * 1_000_000,  # torch lets Python hash it, which ends the process
+        b")" + b"q\x01h\x01\x86" * 60,  # or which lasts for ever
+        b"(" + b")" * 200_000 + b"t",
+    ],
+)
+def test_a_checkpoint_cannot_make_python_hash_without_end(key):
+    with pytest.raises(ValueError, match="it nests tuples without end"):
+        decode_checkpoint(checkpoint_of(b"\x80\x02}" + key + b"K\x01s."))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from probstep import PaperRule, ProbStep, RobustRule
 pytest.importorskip("accelerate")
 
 from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
 
 from probstep.integrations.accelerate import track
 
@@ -64,7 +65,7 @@ def test_a_closure_given_positionally_adapts():
     model, opt, batches = prepared(accelerator, PaperRule())
     for x, y in batches:
         opt.step(lambda x=x, y=y: nn.functional.cross_entropy(model(x), y))
-    assert opt.optimizer.metrics()["probe_forwards"] == BATCHES
+    assert opt.optimizer.metrics()["probe_forwards"] == BATCHES + 1  # the first proves the loss
     assert opt.optimizer.scale > 1
 
 
@@ -140,7 +141,20 @@ def test_a_prepared_schedule_composes():
     train(accelerator, model, opt, batches, epochs=1)
     schedule.step()
     assert opt.param_groups[0]["lr"] == pytest.approx(5e-4)
-    assert opt.optimizer.effective_lr[0] == pytest.approx(5e-4 * opt.optimizer.scale)
+    assert opt.effective_lr[0] == pytest.approx(5e-4 * opt.scale)
+
+
+def test_a_tracked_optimizer_shows_what_its_probstep_shows():
+    accelerator = Accelerator(cpu=True)
+    model, opt, batches = prepared(accelerator)
+    inner = train(accelerator, model, opt, batches, epochs=1)
+    assert isinstance(opt, AcceleratedOptimizer)
+    assert (opt.scale, opt.effective_lr) == (inner.scale, inner.effective_lr)
+    assert opt.metrics().keys() == inner.metrics().keys()
+    assert opt.last_probe is inner.last_probe
+    opt.freeze()
+    assert inner.is_frozen
+    assert not hasattr(opt, "nothing")
 
 
 def test_an_optimizer_that_is_not_adapted_is_refused_with_advice():

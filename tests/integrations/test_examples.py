@@ -16,7 +16,10 @@ RECIPES = {
     "14_compile.py": ("aot_eager",),  # no compiler needed
     "15_weight_averaging.py": (),
     "16_schedules.py": (),
+    "17_stateful_rnn.py": (),
+    "18_moco.py": (),
 }
+OTHERWISE_UNTRAINED = {"18_moco.py": math.log(1 + 128)}  # one positive among so many
 NEEDS = {
     "20_lightning.py": "lightning",
     "21_transformers.py": "transformers",
@@ -37,7 +40,8 @@ def test_no_recipe_is_left_out():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_plain_recipe_learns(name, monkeypatch):
-    assert run(name, *RECIPES[name], monkeypatch=monkeypatch) < 0.8 * UNTRAINED
+    untrained = OTHERWISE_UNTRAINED.get(name, UNTRAINED)
+    assert run(name, *RECIPES[name], monkeypatch=monkeypatch) < 0.8 * untrained
 
 
 @pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")

@@ -13,6 +13,7 @@ from probstep import Every, PaperRule, ProbStep, RobustRule
 pytest.importorskip("lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 from torchmetrics import MeanMetric
 
@@ -176,7 +177,7 @@ def test_every_precision_is_probed_as_it_is_trained(precision):
     module = Module(lr=1e-4)
     opt = fit(module, adaptation=adapted_by(PaperRule()), precision=precision).optimizers[0]
     probe = opt.last_probe
-    assert opt.metrics()["probe_forwards"] == 3 * BATCHES
+    assert opt.metrics()["probe_forwards"] == 3 * BATCHES + 1  # the first proves the loss
     assert opt.metrics()["probes/unpaired"] == 0
     if precision != "bf16-mixed":  # whose loss is too coarse for a step so small
         assert probe.ratio == pytest.approx(2, abs=0.2)
@@ -218,7 +219,7 @@ def test_a_probe_is_one_forward_that_neither_logs_nor_counts_in_metrics():
     adapted, bare = Module(), Module()
     trainer = fit(adapted, epochs=1, adaptation=LearningRateAdaptation(rule=FROZEN))
     expected = fit(bare, epochs=1, adaptation=Callback())
-    assert adapted.forwards == 2 * BATCHES
+    assert adapted.forwards == 2 * BATCHES + 1  # the first proves the loss
     assert bare.forwards == BATCHES
     assert trainer.callback_metrics["loss"] == expected.callback_metrics["loss"]
     for ours, theirs in zip(adapted.net.parameters(), bare.net.parameters(), strict=True):
@@ -229,7 +230,7 @@ def test_probing_less_often_costs_less_often():
     module = Module()
     adaptation = LearningRateAdaptation(rule=PaperRule(), probe=Every(3))
     fit(module, epochs=1, adaptation=adaptation)
-    assert module.forwards == BATCHES + 3
+    assert module.forwards == BATCHES + 3 + 1  # the first proves the loss
 
 
 def test_the_effective_rate_is_logged(tmp_path):
@@ -240,6 +241,30 @@ def test_the_effective_rate_is_logged(tmp_path):
         logged = [row["effective_lr"] for row in csv.DictReader(file)]
     assert len(logged) == BATCHES
     assert float(logged[-1]) == pytest.approx(trainer.optimizers[0].effective_lr[0])
+
+
+class Watcher(Callback):
+    """Notes the effective rate with which a step begins."""
+
+    def __init__(self):
+        self.rates = []
+
+    def on_train_batch_start(self, trainer, *_):
+        self.rates.append(trainer.optimizers[0].effective_lr[0])
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+def test_a_learning_rate_monitor_shows_the_effective_rate(tmp_path, schedule):
+    monitor, watcher = LearningRateMonitor(logging_interval="step"), Watcher()
+    callbacks = [monitor, LearningRateAdaptation(), watcher]
+    settings = {**QUIET, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
+    trainer = Trainer(max_epochs=1, callbacks=callbacks, **settings)
+    trainer.fit(Module(schedule=schedule), DataLoader(batches(), batch_size=8))
+    shown, *again = monitor.lrs.values()  # of the scheduler's optimizer, and of the ProbStep
+    assert all(rates == shown for rates in again)
+    assert shown == pytest.approx(watcher.rates)
+    assert shown[-1] != pytest.approx(1e-3)
+    assert "_extract_lr" not in vars(monitor)
 
 
 @pytest.mark.parametrize("returns", ["dict", "none"])
@@ -261,7 +286,8 @@ def test_a_skipped_batch_is_not_probed():
     module = Skipping()
     opt = fit(module, epochs=1, adaptation=adapted_by(PaperRule())).optimizers[0]
     assert opt.metrics()["steps"] == BATCHES
-    assert opt.metrics()["probe_forwards"] == opt.metrics()["probes/up"] == BATCHES - 2
+    assert opt.metrics()["probes/up"] == BATCHES - 2
+    assert opt.metrics()["probe_forwards"] == BATCHES - 2 + 1  # the first proves the loss
 
 
 def test_a_probstep_of_ones_own_keeps_its_settings():
@@ -270,7 +296,7 @@ def test_a_probstep_of_ones_own_keeps_its_settings():
 
     opt = fit(Module(own), epochs=1).optimizers[0]
     assert opt.rule == FROZEN
-    assert opt.metrics()["probe_forwards"] == BATCHES
+    assert opt.metrics()["probe_forwards"] == BATCHES + 1  # the first proves the loss
 
 
 def test_the_module_gets_its_methods_back():

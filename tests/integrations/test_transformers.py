@@ -129,7 +129,9 @@ def test_a_probe_covers_the_window_and_leaves_no_trace(tmp_path):
     train(bare)
     train(adapt(adapted, rule=FROZEN))
     assert torch.equal(weights_of(adapted), weights_of(bare))
-    assert optimizer_of(adapted).metrics()["probe_forwards"] == STEPS
+    assert (
+        optimizer_of(adapted).metrics()["probe_forwards"] == STEPS + 1
+    )  # the first proves the loss
     assert [row.get("loss") for row in adapted.state.log_history] == [
         row.get("loss") for row in bare.state.log_history
     ]
@@ -220,7 +222,7 @@ def test_the_effective_rate_is_logged_beside_the_scheduled_one(tmp_path):
 def test_probing_less_often_costs_less_often(tmp_path):
     trainer = adapt(make_trainer(tmp_path), rule=PaperRule(), probe=Every(4))
     trainer.train()
-    assert optimizer_of(trainer).metrics()["probe_forwards"] == STEPS // 4
+    assert optimizer_of(trainer).metrics()["probe_forwards"] == STEPS // 4 + 1  # and the proof
 
 
 def test_an_optimizer_of_ones_own_and_a_second_train_are_adapted(tmp_path):

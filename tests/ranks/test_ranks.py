@@ -172,6 +172,22 @@ def unpaired_on_one(rank, ranks):
     return opt.last_probe.decision, opt.scale
 
 
+def another_loss_on_one(rank, ranks):
+    model = DistributedDataParallel(network())
+    opt = probstep.ProbStep(OPTIMIZERS["sgd"](model.parameters()))
+    steps = iter(range(9))
+
+    def closure():
+        x, y = part_of(next(steps) if rank == 1 else 0, rank, ranks)
+        return nn.functional.cross_entropy(model(x), y)
+
+    before = parameters_of(model)
+    try:
+        opt.step(closure)
+    except probstep.NotTheSameLoss as error:
+        return str(error), torch.equal(parameters_of(model), before)
+
+
 def accumulate(rank, ranks):
     model = DistributedDataParallel(network())
     opt = probstep.ProbStep(OPTIMIZERS["sgd"](model.parameters()), probstep.PaperRule())
@@ -245,7 +261,8 @@ def results(ranks):
             "zero": zero,
             "uneven": uneven,
             "nan before": functools.partial(one_rank_is_nan, when=1),
-            "nan after": functools.partial(one_rank_is_nan, when=2),
+            "nan after": functools.partial(one_rank_is_nan, when=3),  # after the proof
+            "another loss": another_loss_on_one,
             "unpaired": unpaired_on_one,
             "accumulate": accumulate,
             "apart": alone_among_others,
@@ -301,6 +318,13 @@ def test_a_nan_on_one_rank_is_decided_alike_by_all(when, decision):
 
 def test_a_probe_that_is_unpaired_on_one_rank_is_unpaired_on_all():
     assert results(2)["unpaired"] == [("unpaired", 1.0)] * 2
+
+
+def test_another_loss_on_one_rank_is_refused_by_all_in_the_same_words():
+    first, second = results(2)["another loss"]
+    assert first == second
+    assert "1. it draws a new batch" in first[0]
+    assert first[1]  # nothing moved
 
 
 def test_no_sync_accumulation_equals_one_process():

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import probstep
 from probstep.bench import commands
 from probstep.bench.plans import Source, add_source, list_plans, list_runs, read_plan, read_source
 from probstep.bench.runs.backends import Workers
@@ -18,11 +19,28 @@ from probstep.bench.runs.runner import Setup
 from probstep.bench.texts import printable
 
 app = typer.Typer(
-    help="Measure learning-rate methods: plan runs, make them, look at them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"probstep {probstep.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Measure learning-rate methods: plan runs, make them, look at them."""
 
 
 class Backend(enum.StrEnum):

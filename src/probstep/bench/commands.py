@@ -21,9 +21,9 @@ from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_ends, read_records, store
+from probstep.bench.records import Record, Run, last_epoch, read_records, store
 from probstep.bench.records.planned import write_planned
-from probstep.bench.report.numbers.histories import make_history, read_histories
+from probstep.bench.report.numbers.histories import read_histories, read_last
 from probstep.bench.report.numbers.summaries import write_summaries
 from probstep.bench.runs.estimate import (
     Cost,
@@ -35,7 +35,8 @@ from probstep.bench.runs.estimate import (
     same_problem,
     total_time,
 )
-from probstep.bench.runs.runner import Setup, check_imported, execute, is_finished
+from probstep.bench.runs.missing import is_missing
+from probstep.bench.runs.runner import Setup, execute
 from probstep.bench.texts import printable
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
@@ -45,11 +46,11 @@ def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
     """Make what is missing of the runs; the exit code is 0 if none of them failed."""
     recorded = _recorded(setup.out)
     missing = _missing(runs, recorded, setup)
-    store.prepare(setup.out)
+    store.prepare(setup.out)  # before anything is measured, to fail at once
     missing, costs = _in_order(missing, setup)
     coming = {run.key for run in missing}
     write_planned(setup.out, [*(r for r in runs if r.key not in coming), *missing])
-    with displaying(console, _tally(runs, recorded, costs, setup)) as display:
+    with displaying(console, _tally(runs, recorded, costs)) as display:
         for event in execute(missing, setup):
             display.update(event)
     return _conclude(runs, setup, console)
@@ -80,14 +81,14 @@ def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
 def show_records(out: Path, console: Console, *, as_json: bool = False) -> int:
     """Show how far the runs in an output directory are."""
     unread: list[Path] = []
-    rows = summarise(make_history(records) for records in read_ends(out, unread))
+    rows = summarise(read_last(out, unread))
     if not rows and not unread:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     if as_json:
         for row in rows:
             print_json(console, row)
     else:
-        console.print(draw_table(rows))
+        console.print(draw_table(rows), markup=False, highlight=False, soft_wrap=True)
     if unread:
         Console(stderr=True, soft_wrap=True).print(_spell_unread(unread), highlight=False)
     return 0
@@ -195,9 +196,7 @@ def _recorded(out: Path) -> Recorded:
 
 
 def _missing(runs: Sequence[Run], recorded: Recorded, setup: Setup) -> list[Run]:
-    for run in runs:
-        check_imported(recorded.get(run.key, ()))
-    return [r for r in runs if not is_finished(recorded.get(r.key, ()), retry=setup.retry)]
+    return [run for run in runs if is_missing(recorded.get(run.key, ()), retry=setup.retry)]
 
 
 def _in_order(runs: Sequence[Run], setup: Setup) -> tuple[list[Run], Costs]:
@@ -228,14 +227,14 @@ def _reasons(costs: Costs) -> list[str]:
     return list(dict.fromkeys(cost.reason for cost in costs.values() if cost.reason is not None))
 
 
-def _tally(runs: Sequence[Run], recorded: Recorded, costs: Costs, setup: Setup) -> Tally:
+def _tally(runs: Sequence[Run], recorded: Recorded, costs: Costs) -> Tally:
+    """How much is done; the costs are those of what is missing."""
     seconds = {key: cost.seconds for key, cost in costs.items()}
     weights = {r.key: (seconds.get(r.key) or r.epochs) / r.epochs for r in runs}
     tally = Tally(weights, {run.key: run.epochs for run in runs})
     for run in runs:
-        records = recorded.get(run.key, ())
-        finished = is_finished(records, retry=setup.retry)
-        tally.reach(run.key, run.epochs if finished else max(0, last_epoch(records)))
+        reached = last_epoch(recorded.get(run.key, ()))
+        tally.reach(run.key, max(0, reached) if run.key in costs else run.epochs)
     return tally
 
 

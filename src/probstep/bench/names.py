@@ -3,9 +3,17 @@
 import difflib
 from collections.abc import Collection
 
+IMPORT = "One of your own comes from a Python file that you name with --import."
 
-def check_name(name: str, known: Collection[str], kind: str) -> str:
+
+def check_name(name: str, known: Collection[str], kind: str, hint: str = "") -> str:
     """The name, if it is known.
+
+    Args:
+        name: What was said.
+        known: What could have been said.
+        kind: What it is the name of.
+        hint: What to do if it is none of these.
 
     >>> check_name("adm", ["adam", "sgd"], kind="method")
     Traceback (most recent call last):
@@ -18,4 +26,5 @@ def check_name(name: str, known: Collection[str], kind: str) -> str:
         return name
     close = difflib.get_close_matches(name, known, n=3)
     meant = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
-    raise ValueError(f"unknown {kind} {name!r}. {meant}Allowed: {', '.join(known)}.")
+    text = f"unknown {kind} {name!r}. {meant}Allowed: {', '.join(known)}."
+    raise ValueError(f"{text} {hint}".rstrip())

@@ -13,6 +13,7 @@ from probstep.bench.report.numbers.cells import Cell, make_cells
 from probstep.bench.report.numbers.histories import History
 from probstep.bench.texts import printable
 
+MANY = 200  # rows that rich can still lay out quickly
 BUDGET = ("batch_size", "subset", "evaluation")  # shown where rows differ in them
 SCORES = ("train_loss", "test_loss", "test_accuracy", "effective_rate")
 
@@ -30,26 +31,50 @@ def summarise(histories: Iterable[History]) -> list[dict[str, Any]]:
     return sorted((_row(cell) for cell in make_cells(histories)), key=_order)
 
 
-def draw_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The rows for a terminal, with all in which they differ."""
+def draw_table(rows: Sequence[dict[str, Any]]) -> Table | str:
+    """The rows for a terminal, with all in which they differ.
+
+    A table of very many rows is plain text: rich would take minutes.
+    """
     budget = [name for name in BUDGET if len({row[name] for row in rows}) > 1]
     names = ("problem", "method", "rate", *budget, "seeds", "epoch", *SCORES, "status")
-    table = Table(*(name.replace("_", " ") for name in names))
-    for row in rows:
-        status = ", ".join(f"{count} {status}" for status, count in row["status"].items())
-        reasons = "".join(f"; {reason}" for reason in row["reasons"])
-        settings = "".join(f" {name}={json.dumps(v)}" for name, v in row["settings"].items())
-        table.add_row(
-            _printable(row["problem"]),
-            _printable(row["method"] + settings),
-            "-" if row["rate"] is None else f"{row['rate']:g}",
-            *("-" if row[name] is None else str(row[name]) for name in budget),
-            str(row["seeds"]),
-            f"{row['epoch']:g}/{row['epochs']}",
-            *(format_number(row[name]) for name in SCORES),
-            _printable(status + reasons),
-        )
+    heads = [name.replace("_", " ") for name in names]
+    lines = [_spell_row(row, budget) for row in rows]
+    if len(lines) > MANY:
+        return align([heads, *lines])
+    table = Table(*heads)
+    for line in lines:
+        table.add_row(*map(escape, line))
     return table
+
+
+def align(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as text, each column as wide as its widest cell.
+
+    >>> align([["a", "long"], ["wide", "b"]]).splitlines()
+    ['a     long', 'wide  b']
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _spell_row(row: dict[str, Any], budget: Sequence[str]) -> list[str]:
+    status = ", ".join(f"{count} {status}" for status, count in row["status"].items())
+    reasons = "".join(f"; {reason}" for reason in row["reasons"])
+    settings = "".join(f" {name}={json.dumps(value)}" for name, value in row["settings"].items())
+    return [
+        printable(row["problem"]),
+        printable(row["method"] + settings),
+        "-" if row["rate"] is None else f"{row['rate']:g}",
+        *("-" if row[name] is None else str(row[name]) for name in budget),
+        str(row["seeds"]),
+        f"{row['epoch']:g}/{row['epochs']}",
+        *(format_number(row[name]) for name in SCORES),
+        printable(status + reasons),
+    ]
 
 
 def format_number(value: float | None) -> str:
@@ -59,11 +84,6 @@ def format_number(value: float | None) -> str:
     ('0.0001235', '-')
     """
     return "-" if value is None else f"{value:.4g}"
-
-
-def _printable(text: str) -> str:
-    """The text as it is to be shown: records may come from a stranger."""
-    return escape(printable(text))
 
 
 def _row(cell: Cell) -> dict[str, Any]:

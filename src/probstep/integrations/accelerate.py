@@ -32,6 +32,15 @@ except ImportError as error:
     ) from error
 
 
+class AdaptedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]  # accelerate is not followed
+    """A prepared ProbStep that shows what ProbStep shows; `track` makes one of what was prepared."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "optimizer":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.optimizer, name)
+
+
 class AcceleratedWindow:
     """The micro-batches of an `accelerator.accumulate` window; `track` makes one."""
 
@@ -58,8 +67,13 @@ def track(accelerator: Accelerator, optimizer: optim.Optimizer) -> AcceleratedWi
 
     Args:
         accelerator: Its `clip_grad_norm_` reports by how much it clipped, from now on.
-        optimizer: A ProbStep, before or after `accelerator.prepare`.
+        optimizer: A ProbStep, before or after `accelerator.prepare`. What `prepare` returned shows
+            `effective_lr`, `scale`, `metrics()` and all else that a ProbStep has, from now on.
     """
+    if type(optimizer) is AcceleratedOptimizer:
+        optimizer.__class__ = (
+            AdaptedOptimizer  # it is the loop's already: it cannot be another object
+        )
     window = AcceleratedWindow(accelerator, adapted(optimizer))
     report_clipping(accelerator, window.window)
     return window

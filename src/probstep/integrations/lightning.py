@@ -19,10 +19,12 @@ from torch import Tensor, nn
 
 from ..optimizer import ProbStep
 from .borrowed import ignore, standing_in
+from .rates import rates_of
 from .window import Window
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import LearningRateMonitor
     from lightning.pytorch.utilities.model_helpers import is_overridden
     from torchmetrics import Metric
 except ImportError as error:
@@ -36,7 +38,8 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
 
     The optimizer that `configure_optimizers` returns is wrapped in a ProbStep; its schedulers, the
     Trainer's accumulation, clipping, precision and checkpoints work as before. The rates go to the
-    logger, and the first of them to the progress bar.
+    logger, and the first of them to the progress bar. A `LearningRateMonitor` beside it shows the
+    effective rates, too.
 
     Args:
         settings: Those of `ProbStep`: `rule` (by default RobustRule), `probe`, `lower_bound`, `noise`.
@@ -57,6 +60,10 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
             optimizer = ProbStep(optimizer, model=pl_module, **self._settings)
         trainer.strategy.optimizers = [optimizer]
         self._window = Window(optimizer)
+        for callback in trainer.callbacks:
+            if isinstance(callback, LearningRateMonitor):
+                extract = _adapted(callback._extract_lr, optimizer)
+                self._borrowed.enter_context(standing_in(callback, _extract_lr=extract))
         self._borrowed.enter_context(
             standing_in(
                 pl_module,
@@ -81,10 +88,9 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
         """Log the rates."""
         if trainer.barebones:
             return
-        opt = self._window.optimizer
-        rates = {f"effective_lr/{k}": rate for k, rate in enumerate(opt.effective_lr) if k}
-        pl_module.log("effective_lr", opt.effective_lr[0], prog_bar=True, batch_size=1)
-        pl_module.log_dict({"lr_scale": opt.scale, **rates}, batch_size=1)
+        shown, *others = rates_of(self._window.optimizer).items()
+        pl_module.log(*shown, prog_bar=True, batch_size=1)
+        pl_module.log_dict(dict(others), batch_size=1)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its methods back."""
@@ -157,6 +163,18 @@ def _refuse_unusable(trainer: Trainer, module: LightningModule) -> None:
             f"{type(trainer.strategy).__name__} steps inside its own engine, where no optimizer can be "
             "adapted. Use a strategy that leaves the step to torch: single device, DDP or FSDP2."
         )
+
+
+def _adapted(
+    extract: Callable[..., dict[str, Any]], optimizer: ProbStep
+) -> Callable[..., dict[str, Any]]:
+    """Return a LearningRateMonitor's way to read a group, so that it sees the effective rate."""
+
+    @functools.wraps(extract)
+    def extract_lr(param_group: dict[str, Any], name: str) -> dict[str, Any]:
+        return extract({**param_group, "lr": float(param_group["lr"]) * optimizer.scale}, name)
+
+    return extract_lr
 
 
 def _past(optimizer: ProbStep, clear: Callable[..., None]) -> Callable[..., None]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..optimizer import ProbStep
 from .accelerate import AcceleratedWindow, report_clipping
 from .borrowed import ignore, standing_in
+from .rates import rates_of
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -89,8 +90,7 @@ class _Adapter:
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "learning_rate" in logs:
-            opt = self._required_window.window.optimizer
-            logs = {**logs, "effective_lr": opt.effective_lr[0], "lr_scale": opt.scale}
+            logs = {**logs, **rates_of(self._required_window.window.optimizer)}
         self._log(logs, *args, **kwargs)
 
     @property

@@ -85,6 +85,9 @@ class PaperRule:
         """Say that there is no search: Algorithm 1 begins at the user's rate."""
         return False
 
+    def search_again(self, state: PaperState) -> None:
+        """Do nothing: there is no search."""
+
     def first_length(self, proposal: Proposal) -> float:  # noqa: ARG002
         """Return the whole step: Algorithm 1 probes no other length."""
         return 1.0

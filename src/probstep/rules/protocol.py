@@ -140,6 +140,10 @@ class Rule(Protocol):
         """Say whether the order of magnitude is still to be found."""
         ...
 
+    def search_again(self, state: Any) -> None:
+        """Forget what was found for rates that no longer hold; a rule without a search does nothing."""
+        ...
+
     def first_length(self, proposal: Proposal) -> float:
         """Return the share of a step at rate 1 with which a search begins."""
         ...

@@ -4,10 +4,10 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 `Outcome`. It writes nothing that lasts but the parameters, the base's state and the rule's state.
 """
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -17,9 +17,12 @@ from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .base import params_of, reference_rate, setting_of, step_at
+from .attempt import Attempt, attempting
+from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement, pack
+from .examine import keeps_weights
 from .objective import Objective
+from .prove import Check
 from .ranks import Ranks
 from .replay import Tape
 from .stretch import Stretch
@@ -27,6 +30,7 @@ from .trial import Before, Trial
 
 AVERAGED = 10.0  # a loss averages the roundings of 16-bit numbers, and is finer than these
 UNPAIRED = Decision(1.0, math.nan, "unpaired")
+CONTRADICTED = Decision(1.0, math.nan, "contradicted")
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,16 @@ class Parts:
         rule: What turns a probe into a decision.
         stretch: Lower bound and noise; None without both.
         tape: Where the forward passes of the batch are recorded.
+        max_lr: The largest rate that a step may use; None without a limit.
+        check: Prove that what is evaluated again is the same loss.
     """
 
     base: optim.Optimizer
     rule: Rule
     stretch: Stretch | None
     tape: Tape
+    max_lr: float | None = None
+    check: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,10 +61,12 @@ class Outcome:
     Args:
         probe: What the last probe saw and what was decided.
         rejected: How many lengths were tried and rejected before.
+        seen: What the last probe saw, as the rule was told; None if there was none.
     """
 
     probe: Probe
     rejected: int = 0
+    seen: Observation | None = None
 
 
 def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
@@ -71,61 +81,85 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     rule, loss = parts.rule, batch.loss
     objective = Objective.of(parts.base, batch.grad_scale, ranks, rule)
     is_searching = rule.is_searching(memory.rule)
-    with displacement_of(parts, ranks) as moved:
+    most = largest_scale(parts.base.param_groups, parts.max_lr)
+    evaluate = functools.partial(evaluate_again, parts, batch)
+    check = None
+    if parts.check:
+        params = params_of(parts.base)
+        check = Check(evaluate, loss, params, memory.proof, ranks, parts.tape.rounding)
+        check.begin(is_searching=is_searching)
+    with begin_step(parts, memory, ranks) as attempt:
+        moved = attempt.moved
         f = objective.before(loss, moved)  # line 3; the gradients, line 4, are in place
         before, is_finite = _known_before(parts, memory, objective, moved, loss, f)
         if not is_finite:
-            moved.undo()
+            attempt.undo()
             return Outcome(Probe.skipped(before.loss, memory.scale))
-        step_at(parts.base, before.scale)  # line 5: v = eta W g is the base's step
-        phi = objective.slope(moved)  # line 6
+        prepare(parts, memory, attempt, ranks)
+        attempt.take(before.scale)  # line 5: v = eta W g is the base's step
+        phi = objective.slope(attempt.moved)  # line 6
         s = None
         if parts.stretch is not None:  # lines 8 to 14
-            s, memory.bound = parts.stretch.apply(moved, loss, f, phi, ranks, memory.bound)
-        trial = Trial(moved, objective, before, phi, s, with_norms=rule.chooses_lengths)
+            s, memory.bound = parts.stretch.apply(attempt, loss, f, phi, ranks, memory.bound)
+        trial = Trial(attempt, objective, before, phi, s, with_norms=rule.chooses_lengths)
         if is_searching:  # not in the paper: the rule chooses the first length, not the user
             trial.begin_search(rule)
         for tries in itertools.count(1):
-            f_plus, is_paired = evaluate_again(parts, batch)  # line 16
+            f_plus, is_paired = evaluate()  # line 16
             seen, is_paired = trial.see(f_plus, is_paired=is_paired, tries=tries)  # line 17
-            decision = rule.judge(memory.rule, seen) if is_paired else UNPAIRED  # lines 18 to 22
+            if not is_paired:
+                decision = UNPAIRED
+            elif check is not None and not check.believes(trial, seen):
+                decision = CONTRADICTED
+            else:
+                decision = rule.judge(memory.rule, seen)  # lines 18 to 22
             if decision.again is None:
                 break
             trial.resize(trial.length * decision.again)  # not in the paper: try another length
-        if is_searching and not is_paired:
-            trial.resize(memory.scale / before.scale)  # the user's own rate
-        elif is_paired and _is_ruinous(seen):  # at any length
+        if check is not None and not objective.along_momentum:
+            check.end(trial, is_told=batch.is_told)
+        if is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
+        if is_searching:  # the base's own step, at the rate found or else at the user's
+            # What was found is the rate of the schedule's reference.
+            found = before.scale * trial.length * before.setting.multiplier
+            attempt.settle(min(found if is_paired else memory.scale, most))
     is_found = not rule.is_searching(memory.rule)
-    scale = seen.step.rate / seen.step.setting.multiplier if is_found else memory.scale
+    scale = seen.step.rate if is_searching else seen.step.rate / before.setting.multiplier
+    if not is_found:
+        scale = memory.scale
     probe = Probe(
         loss=seen.step.loss,
         slope=seen.step.slope,
         loss_after=seen.loss_after,
         ratio=decision.ratio,
-        scale=scale * decision.factor,
+        scale=min(scale * decision.factor, most),
         decision=decision.word,
     )
-    return Outcome(probe, rejected=0 if is_searching else tries - 1)
+    return Outcome(probe, rejected=0 if is_searching else tries - 1, seen=seen)
 
 
-@contextmanager
-def displacement_of(parts: Parts, ranks: Ranks) -> Iterator[Displacement]:
-    """Begin a step; if anything raises, put the parameters back.
+def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> AbstractContextManager[Attempt]:
+    """Begin a step; if anything raises, it is taken back."""
+    from_zero = parts.stretch is not None and not memory.keeps_weights
+    return attempting(parts.base, ranks, from_zero=from_zero)
 
-    The optimizer's state goes back only if it was empty: a copy would be larger than the model.
+
+def prepare(parts: Parts, memory: Memory, attempt: Attempt, ranks: Ranks) -> None:
+    """Keep what a step will change if it may have to be taken anew.
+
+    That is: in a search, which also finds out whether the base keeps weights in its state; and if it
+    does. A base that was never examined is examined now.
     """
-    moved = Displacement.begin(
-        parts.base,
-        ranks,
-        keep_state=not parts.base.state,
-        from_zero=parts.stretch is not None,
-    )
-    try:
-        yield moved
-    except BaseException:
-        moved.undo()
-        raise
+    is_searching = parts.rule.is_searching(memory.rule)
+    is_known = memory.keeps_weights is not None and not is_searching
+    if is_known and not memory.keeps_weights:
+        return
+    attempt.keep(is_search=is_searching)
+    if not is_known and not memory.keeps_weights:
+        memory.keeps_weights = keeps_weights(attempt, parts.base, ranks)
+    if memory.keeps_weights:
+        attempt.shorten_by_rate()
 
 
 def evaluate_again(parts: Parts, batch: Batch) -> tuple[Tensor, bool]:
@@ -155,8 +189,8 @@ def _known_before(
     before = Before(
         loss=f_before,
         resolution=max(torch.finfo(loss.dtype).eps, rounding) * abs(value),
-        scale=1 / reference_rate(groups) if is_searching else memory.scale,
-        setting=setting_of(groups),
+        scale=1 / (leading_rate(groups) or 1.0) if is_searching else memory.scale,
+        setting=setting_of(groups, memory.first_rates),
     )
     return before, math.isfinite(gradients)
 

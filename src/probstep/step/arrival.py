@@ -22,11 +22,13 @@ class Batch(NamedTuple):
         loss: Its loss, whose gradients are in place.
         again: Computes that loss again, at whatever the parameters then are.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
+        is_told: Somebody gave the loss; otherwise `again` computed it, and agrees with itself.
     """
 
     loss: Tensor
     again: Forward
     grad_scale: float | Tensor
+    is_told: bool = True
 
 
 class Arrived(NamedTuple):
@@ -37,19 +39,21 @@ class Arrived(NamedTuple):
         again: Computes that loss again; None if nobody can.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
         is_handed_over: A trainer has handed it over, be it that there is no batch.
+        is_told: Somebody gave the loss; otherwise `again` computed it.
     """
 
     loss: Tensor | None
     again: Forward | None
     grad_scale: float | Tensor
     is_handed_over: bool
+    is_told: bool = True
 
     @property
     def batch(self) -> Batch | None:
         """What a probe needs; None if something is missing."""
         if self.loss is None or self.again is None:
             return None
-        return Batch(self.loss, self.again, self.grad_scale)
+        return Batch(self.loss, self.again, self.grad_scale, self.is_told)
 
 
 class Given(NamedTuple):
@@ -82,6 +86,11 @@ class Arrival:
     def clipped(self, factor: Tensor) -> None:
         """Take note that all gradients were multiplied by a factor."""
         self._clip = self._clip * factor
+
+    @property
+    def has_piled_gradients(self) -> bool:
+        """Whether a closure has added to the gradients of the step before."""
+        return self._evidence.has_piled
 
     def clear(self) -> None:
         """Forget what was collected: the step is done, or the gradients are gone."""

@@ -4,7 +4,8 @@ Nothing is kept here. The groups are read anew at every step, because schedulers
 change them.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import Tensor, optim
 from ..rules import Setting
 
 Groups = list[dict[str, Any]]
+
+RISE = 10.0  # a rate that has risen this far above all that was known of it is another rate
 
 
 def params_of(optimizer: optim.Optimizer) -> list[Tensor]:
@@ -26,32 +29,83 @@ def devices_of(optimizer: optim.Optimizer) -> set[torch.device]:
     return {p.device for group in optimizer.param_groups for p in group["params"]}
 
 
+def has_gradients(optimizer: optim.Optimizer) -> bool:
+    """Say whether any parameter has a gradient."""
+    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
+
+
 def sign_of(optimizer: optim.Optimizer) -> float:
     """Return the sign of the loss in what is minimised: -1 if the optimizer maximises."""
     return -1.0 if optimizer.param_groups[0].get("maximize", False) else 1.0
 
 
-def reference_rate(groups: Groups) -> float:
-    """Return the leading group's rate without its schedule.
+def leading_rate(groups: Groups) -> float:
+    """Return the rate of the first group that moves.
 
-    >>> reference_rate([{"lr": 0.0}, {"lr": 0.5, "initial_lr": 1.0}])
-    1.0
+    >>> leading_rate([{"lr": 0.0}, {"lr": 0.5}])
+    0.5
     """
-    return _reference(_leading(groups))
+    return float(groups[_leading(groups)]["lr"])
 
 
-def setting_of(groups: Groups) -> Setting:
+def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     """Return what the leading group says of a step: its schedule's multiplier and its momentum.
 
-    >>> setting_of([{"lr": 0.5, "initial_lr": 1.0, "momentum": 0.9}])
+    Args:
+        groups: The optimizer's.
+        first_rates: The rates of the groups before anybody changed them.
+
+    >>> setting_of([{"lr": 0.5, "momentum": 0.9}], first_rates=[1.0])
     Setting(multiplier=0.5, beta=0.9)
+    >>> setting_of([{"lr": 0.5, "beta": 0.965}], first_rates=[0.5])
+    Setting(multiplier=1.0, beta=0.965)
     """
-    group = _leading(groups)
-    reference = _reference(group)
-    betas = group.get("betas")
-    beta = group.get("momentum", 0.0) if betas is None else betas[0]
+    leading = _leading(groups)
+    group = groups[leading]
+    reference = _reference(group, first_rates[leading])
     multiplier = float(group["lr"]) / reference if reference else 1.0
-    return Setting(multiplier or 1.0, float(beta))  # 0 only of a tensor on a device: an empty step
+    return Setting(
+        multiplier or 1.0, _momentum(group)
+    )  # 0 only of a tensor on a device: an empty step
+
+
+def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> bool:
+    """Keep the first rates up to date; say whether a rate has risen so far that they are no guide.
+
+    A search finds a scale for the rates without their schedule. A schedule that tells neither its first
+    nor its largest rate (CyclicLR, a user who writes `lr`) is seen only when it rises.
+
+    Args:
+        groups: The optimizer's.
+        first_rates: The rates of the groups before anybody changed them; they may grow.
+        is_searching: No scale has been found yet, so that a rise costs nothing.
+
+    >>> first_rates = [1e-6]
+    >>> keep_up([{"lr": 1e-3}], first_rates, is_searching=False), first_rates
+    (True, [0.001])
+    """
+    has_risen = False
+    for k, group in enumerate(groups):
+        rate = group["lr"]
+        if isinstance(rate, Tensor) and rate.device.type != "cpu":
+            continue  # reading it would wait for the device
+        reference = _reference(group, first_rates[k])
+        has_risen |= bool(rate > RISE * reference > 0)
+        if rate > reference and (is_searching or rate > RISE * reference):
+            first_rates[k] = float(rate)
+    return has_risen
+
+
+def largest_scale(groups: Groups, max_lr: float | None) -> float:
+    """Return the scale at which the largest rate of all groups is `max_lr`.
+
+    >>> largest_scale([{"lr": 0.5}, {"lr": 2.0}], max_lr=1.0)
+    0.5
+    """
+    if max_lr is None:
+        return math.inf
+    largest = max(float(group["lr"]) for group in groups)
+    return max_lr / largest if largest > 0 else math.inf
 
 
 def rates_are_zero(groups: Groups) -> bool:
@@ -63,6 +117,17 @@ def rates_are_zero(groups: Groups) -> bool:
         if rate != 0:
             return False
     return True
+
+
+def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
+    """Say whether all rates are zero and no schedule is known that could raise them.
+
+    >>> are_stuck_at_zero([{"lr": 0.0}], [0.0]), are_stuck_at_zero([{"lr": 0.0}], [0.1])
+    (True, False)
+    """
+    if not rates_are_zero(groups):
+        return False
+    return not any(_reference(g, first) for g, first in zip(groups, first_rates, strict=True))
 
 
 def step_at(optimizer: optim.Optimizer, scale: float) -> None:
@@ -101,13 +166,22 @@ def _scaled_in_place(rates: list[Any], scale: float) -> Iterator[None]:
             rate.copy_(contents[key])
 
 
-def _leading(groups: Groups) -> dict[str, Any]:
+def _leading(groups: Groups) -> int:
     """Return the first group that moves: others may be frozen, by their rate or by their schedule."""
-    for group in groups:
+    for k, group in enumerate(groups):
         if float(group["lr"]):
-            return group
-    return groups[0]
+            return k
+    return 0
 
 
-def _reference(group: dict[str, Any]) -> float:
-    return float(group.get("max_lr", group.get("initial_lr", 0.0)) or group["lr"])
+def _momentum(group: dict[str, Any]) -> float:
+    """Return the momentum, whatever its name; 0 if none of the usual names holds one."""
+    betas = group.get("betas")
+    beta: Any = group.get("momentum", group.get("beta")) if betas is None else betas[0]
+    is_number = isinstance(beta, float | int | Tensor)
+    return float(beta) if is_number and 0 <= beta < 1 else 0.0
+
+
+def _reference(group: dict[str, Any], first: float) -> float:
+    """Return the rate without its schedule: the largest that is known, or what the schedule says."""
+    return float(group.get("max_lr") or max(group.get("initial_lr", 0.0), first))

@@ -1,6 +1,7 @@
 """The two kinds of closure: one that only computes the loss, and one that runs backward as well."""
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -27,11 +28,23 @@ class Evidence:
     They do not if it zeroes or adds to them in place: then hooks watch, at a small price, for backward
     itself (`is_needed`). A closure that has only computed the loss, `pure` times in a row, finds the
     gradients cleared: then nothing has to be compared, and their memory is free for its pass.
+    `left` is one gradient as the last pass left it: if the next one finds it so and only adds to it,
+    nobody has cleared it (`has_piled`).
     """
 
     def __init__(self) -> None:
         self.is_needed = True
         self.pure = 0
+        self.left: tuple[weakref.ref[Tensor], int] | None = None
+        self.has_piled = False
+
+    def leave(self, grad: Tensor) -> None:
+        """Take note of a gradient as a pass leaves it."""
+        self.left = weakref.ref(grad), grad._version
+
+    def is_untouched(self, grad: Tensor) -> bool:
+        """Say whether a gradient is as the last pass left it."""
+        return self.left is not None and self.left[0]() is grad and self.left[1] == grad._version
 
 
 def first_pass(
@@ -57,19 +70,27 @@ def first_pass(
     if evidence.pure >= HABIT:
         return _pure_pass(closure, params, check, recording, evidence)
     before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
+    first = next((grad for grad, _ in before if grad is not None), None)
+    is_untouched = first is not None and evidence.is_untouched(first)
     with torch.enable_grad():
         with _watching_backward(params if evidence.is_needed else ()) as has_run, recording:
             loss = closure()
         check(loss)
         if loss is None:
             return None, None
-        pairs = zip(params, before, strict=True)
-        is_new = any(p.grad is not None and p.grad is not grad for p, (grad, _) in pairs)
+        pairs = [(p.grad, grad) for p, (grad, _) in zip(params, before, strict=True)]
+        is_first = any(now is not None and was is None for now, was in pairs)
+        is_new = any(now is not None and now is not was for now, was in pairs)
+        is_watched = evidence.is_needed
         if any(grad is not None for grad, _ in before):
             is_changed = any(grad is not None and grad._version != v for grad, v in before)
-            evidence.is_needed = is_changed and not is_new
-        if is_new or has_run:
+            # A view of something larger (DistributedDataParallel's buckets) may be replaced by another
+            # without any backward, and come back as the same one after it.
+            is_view = any(grad is not None and grad._is_view() for grad, _ in before)
+            evidence.is_needed = is_view or (is_changed and not is_new)
+        if is_first or has_run or (is_new and not is_watched):
             evidence.pure = 0
+            _see_pile(evidence, params, before, has_run, is_untouched=is_untouched)
             return loss, functools.partial(_with_grad, closure)
         _backward(loss, params)
         evidence.pure += 1
@@ -100,12 +121,35 @@ def _pure_pass(
     return loss, closure
 
 
+def _see_pile(
+    evidence: Evidence,
+    params: Sequence[Tensor],
+    before: Sequence[tuple[Tensor | None, int | None]],
+    has_run: Sequence[Tensor],
+    *,
+    is_untouched: bool,
+) -> None:
+    """Find out whether a closure has added to the gradients of the step before.
+
+    It has if the gradient was untouched since, and all that happened to it is that backward has added
+    to it: whoever clears it in place leaves one more change.
+    """
+    for p, (grad, version) in zip(params, before, strict=True):
+        if p.grad is None:
+            continue
+        if is_untouched and p.grad is grad and version is not None:
+            additions = sum(other is p for other in has_run)
+            evidence.has_piled |= 0 < additions == grad._version - version
+        evidence.leave(p.grad)
+        return
+
+
 @contextmanager
-def _watching_backward(params: Sequence[Tensor]) -> Iterator[list[bool]]:
-    """Give a list that is not empty once backward has added to any gradient that exists already."""
-    has_run: list[bool] = []
+def _watching_backward(params: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Give a list to which backward appends every parameter to whose gradient it adds."""
+    has_run: list[Tensor] = []
     handles = [
-        p.register_post_accumulate_grad_hook(lambda _: has_run.append(True))  # type: ignore[no-untyped-call]
+        p.register_post_accumulate_grad_hook(has_run.append)  # type: ignore[no-untyped-call]
         for p in params
         if p.grad is not None and p.requires_grad
     ]

@@ -7,14 +7,15 @@ no memory of the model's size, and fresh memory costs more than the arithmetic.
 Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, optim
 
+from .kept import put_back
 from .ranks import Ranks, local
 
 ALONE = Ranks()
@@ -44,10 +45,11 @@ class Moved:
     Args:
         param: The parameter as the optimizer knows it.
         before: Its value before the step.
-        grad: Its gradient.
+        grad: Its gradient: a copy where the optimizer may change it.
         decay: Its coupled weight decay.
         share: One over the number of ranks that hold the same piece.
         origin: Where the optimizer began: where the parameter was, or zero.
+        given: Its gradient, the tensor that was there.
     """
 
     param: Tensor
@@ -56,6 +58,7 @@ class Moved:
     decay: float
     share: float
     origin: Tensor
+    given: Tensor
 
     @property
     def after(self) -> Tensor:
@@ -113,7 +116,6 @@ class Displacement:
 
     moved: tuple[Moved, ...]
     optimizer: optim.Optimizer
-    state: Mapping[Tensor, Any] | None = field(default=None, repr=False)
     directions: tuple[Tensor, ...] | None = field(default=None, repr=False)
 
     @classmethod
@@ -122,7 +124,6 @@ class Displacement:
         optimizer: optim.Optimizer,
         ranks: Ranks = ALONE,
         *,
-        keep_state: bool = False,
         from_zero: bool = False,
     ) -> "Displacement":
         """Copy what the step will change.
@@ -130,7 +131,6 @@ class Displacement:
         Args:
             optimizer: Whose step it is.
             ranks: Who else holds the parameters.
-            keep_state: Copy the optimizer's state too, so that `undo` is complete.
             from_zero: Set the parameters to zero where the step does not depend on them, so that a
                 step far below their rounding is seen exactly; `stretch` puts them back.
         """
@@ -147,14 +147,14 @@ class Displacement:
                 before = local(p.detach()).clone()
                 grad = local(p.grad) if keeps_grad else local(p.grad).clone()
                 origin = torch.zeros_like(before[:0].sum()) if is_free else before
-                moved.append(Moved(p, before, grad, decay, ranks.share(p), origin))
-        state = {p: copy.deepcopy(s) for p, s in optimizer.state.items()} if keep_state else None
-        step = cls(tuple(moved), optimizer, state)
-        step._go_to_origin()
+                moved.append(Moved(p, before, grad, decay, ranks.share(p), origin, p.grad))
+        step = cls(tuple(moved), optimizer)
+        step.go_to_origin()
         return step
 
     @torch.no_grad()
-    def _go_to_origin(self) -> None:
+    def go_to_origin(self) -> None:
+        """Put the parameters where the optimizer is to begin."""
         for m in self.moved:
             if m.origin is not m.before:
                 m.after.zero_()
@@ -217,6 +217,23 @@ class Displacement:
         """Return the step with a copy of its displacement, so that it can grow as well as shrink."""
         return replace(self, directions=tuple(m.before - m.after for m in self.moved))
 
+    def from_before(self, length: float) -> "Displacement":
+        """Return the step, which has this length, as one that can take any, also a negative one."""
+        moved = tuple(replace(m, origin=m.before) for m in self.moved)
+        directions = self.directions or tuple((m.before - m.after) / length for m in self.moved)
+        return replace(self, moved=moved, directions=directions)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Put the parameters afterwards back where they are now, bit for bit."""
+        values = [m.after.clone() for m in self.moved]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for m, value in zip(self.moved, values, strict=True):
+                    m.after.copy_(value)
+
     @torch.no_grad()
     def resize(self, length: float, was: float) -> None:
         """Take `length` times the step, after `was` times: shorter, or any with its direction kept."""
@@ -230,12 +247,12 @@ class Displacement:
 
     @torch.no_grad()
     def undo(self) -> None:
-        """Put the parameters back, bit for bit, and the state if it was kept."""
+        """Put parameters and gradients back, bit for bit."""
         for m in self.moved:
             m.after.copy_(m.before)
-        if self.state is not None:
-            self.optimizer.state.clear()
-            self.optimizer.state.update(self.state)
+            m.param.grad = m.given
+            if m.grad is not m.given:
+                put_back(m.given, m.grad)
 
     def _momentum(self, param: Tensor) -> Tensor:
         key = "momentum_buffer" if isinstance(self.optimizer, optim.SGD) else "exp_avg"
@@ -270,6 +287,16 @@ def squared_gradient(optimizer: optim.Optimizer, ranks: Ranks = ALONE) -> Tensor
         p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
     ]
     return _total(ranks.share(p) * part for p in with_grad for part in _squares(local(p.grad)))
+
+
+def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum and the sum of squares: they tell whether two tensors differ, and need no copy.
+
+    >>> sums_of(torch.tensor([1, 2]))
+    (tensor(3., dtype=torch.float64), tensor(5., dtype=torch.float64))
+    """
+    pieces = [piece for (piece,) in _pieces(local(tensor.detach()))]
+    return _total(p.sum() for p in pieces), _total(torch.dot(p, p) for p in pieces)
 
 
 def pack(*scalars: Tensor) -> Tensor:

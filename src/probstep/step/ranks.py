@@ -6,6 +6,7 @@ the ranks that hold the same piece of it. Whoever decides on sums decides like e
 """
 
 import functools
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,28 @@ class Ranks:
     def share(self, param: Tensor) -> float:
         """Return one over the number of ranks that hold the same piece of a parameter."""
         return _pieces_of(param) / self.size
+
+
+class Parallel:
+    """The DistributedDataParallel models that steps have run through."""
+
+    def __init__(self) -> None:
+        self._models: weakref.WeakSet[nn.parallel.DistributedDataParallel] = weakref.WeakSet()
+
+    def see(self, modules: Iterable[nn.Module | None]) -> None:
+        """Take note of those among the modules."""
+        kind = nn.parallel.DistributedDataParallel
+        self._models.update(module for module in modules if isinstance(module, kind))
+
+    def refuse_join(self) -> None:
+        """Raise inside `join()`: there some ranks stop early, and a sum over ranks waits for all."""
+        if any(model._join_config.enable for model in self._models):
+            raise RuntimeError(
+                "ProbStep cannot step inside DistributedDataParallel.join(): ranks that have run out of "
+                "batches take no steps, and ProbStep sums the loss over all ranks at every step. Give "
+                "all ranks the same number of batches (DistributedSampler, drop_last=True) and leave "
+                "join() out. A model that was in join() once stays marked: wrap it anew."
+            )
 
 
 def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:

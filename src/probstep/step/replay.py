@@ -6,6 +6,7 @@ streams and the buffers stood when it began), the probe starts from there, and a
 put back. Nothing here knows about optimizers.
 """
 
+import re
 import sys
 import threading
 import weakref
@@ -22,12 +23,17 @@ from torch.nn.modules.module import (
 )
 from torch.nn.parameter import is_lazy
 
+from .kept import put_back
 from .randomness import RandomState
 from .ranks import drop_gathered
+from .stateful import Declared, Stateful, is_stateful
+
+# What torch says where a loss asks for gradients (autograd.grad, hooks) and none are computed.
+ASKS_FOR_GRADIENTS = re.compile(r"requires?[ _]grad")
 
 
 class Buffers:
-    """What the buffers of some modules held when each module was first seen.
+    """What the buffers of some modules held when each module was first seen, and stateful objects.
 
     >>> norm = nn.BatchNorm1d(1)
     >>> before = Buffers()
@@ -40,6 +46,7 @@ class Buffers:
 
     def __init__(self) -> None:
         self._seen: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
+        self.declared = Declared()
 
     @property
     def modules(self) -> Iterable[nn.Module]:
@@ -55,23 +62,26 @@ class Buffers:
                 self._seen[part] = {
                     name: (tensor, _content(tensor)) for name, tensor in part._buffers.items()
                 }
+                if is_stateful(part):
+                    self.declared.see([part])
 
     def see_again(self, others: "Iterable[Buffers]") -> None:
         """Remember what the buffers that others have seen hold now."""
         for other in others:
             for module in other._seen:
                 self.see(module)
+            self.declared.see(other.declared.seen)
 
     def restore(self) -> None:
-        """Put every buffer back: the tensor that was there, and what it held."""
+        """Put everything back: the tensors that were there, and what they held."""
         for module, held in self._seen.items():
             for name, (tensor, content) in held.items():
                 if tensor is not None and content is not None:
-                    # Behind autograd's back: a graph that waits for its backward may hold the buffer.
-                    tensor.data.copy_(content)
+                    put_back(tensor, content)
                 module._buffers[name] = tensor
             for name in module._buffers.keys() - held.keys():
                 del module._buffers[name]
+        self.declared.restore()
 
 
 def _content(tensor: Tensor | None) -> Tensor | None:
@@ -137,6 +147,8 @@ def _refuse_compiled(module: nn.Module) -> None:
 def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
     """Hide every `.grad` meanwhile, so that whatever runs can neither clear nor add to it.
 
+    A view of something larger is copied, too: DistributedDataParallel writes into its buckets.
+
     >>> w = torch.ones(1, requires_grad=True)
     >>> w.grad = torch.ones(1)
     >>> with gradients_set_aside([w]):
@@ -144,14 +156,20 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
     >>> w.grad
     tensor([1.])
     """
-    kept = [(p, p.grad) for p in params]
+    kept = [(p, p.grad, _content_of_view(p.grad)) for p in params]
     try:
-        for p, _ in kept:
+        for p, _, _ in kept:
             p.grad = None
         yield
     finally:
-        for p, grad in kept:
+        for p, grad, content in kept:
             p.grad = grad
+            if grad is not None and content is not None:
+                put_back(grad, content)
+
+
+def _content_of_view(grad: Tensor | None) -> Tensor | None:
+    return grad.detach().clone() if grad is not None and grad._is_view() else None
 
 
 @dataclass
@@ -183,6 +201,7 @@ class Tape:
 
     Args:
         model: The model whose buffers matter; None finds modules as they run.
+        stateful: What else a pass changes.
 
     >>> tape = Tape()
     >>> with tape.recording("closure"):
@@ -192,11 +211,13 @@ class Tape:
     (True, True)
     """
 
-    def __init__(self, model: nn.Module | None = None) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module | None = None, stateful: Sequence[Stateful] = ()) -> None:
+        self._model, self._stateful = model, stateful
+        self._needs_gradients = False  # the forward pass computes gradients inside
         self.replays = 0  # since the tape was cleared
         self._passes: list[Pass] = []
         self._mark: RandomState | None = None
+        self._marked = Declared()  # what the stateful objects held there
         self._round = 0
         self._open: Pass | None = None  # being recorded: passes inside it belong to it
         self._replay: _Replay | None = None
@@ -205,12 +226,15 @@ class Tape:
         """Forget the passes: the step that they led to is done."""
         self._passes.clear()
         self._open = self._mark = None
+        self._marked = Declared()
         self.replays = 0
 
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
         if self._open is None and self._replay is None:
             self._mark = RandomState(devices)
+            self._marked = Declared()
+            self._marked.see(self._stateful)
 
     def gradients_cleared(self) -> None:
         """Forget passes whose gradients are gone: those before the last time, not since it.
@@ -269,6 +293,7 @@ class Tape:
             start = RandomState(devices)
             origin = self._mark if opened_by == "model" and self._mark is not None else start
             self._open = Pass(opened_by, origin, start, Buffers(), self._round)
+            self._open.buffers.declared.see(self._stateful)
             self._passes.append(self._open)
             return self._open
         return None
@@ -287,10 +312,19 @@ class Tape:
 
         Returns what `forward` returned, and whether it saw the same function as the first pass.
         """
-        self.replays += 1
         others = (p for module in self.modules for p in module.parameters(recurse=False))
+        devices = {p.device for p in params}
         with gradients_set_aside({*params, *others}):
-            return self.replay(forward, {p.device for p in params})
+            if not self._needs_gradients:
+                try:
+                    return self.replay(forward, devices)
+                except RuntimeError as error:
+                    if torch.is_grad_enabled() or not ASKS_FOR_GRADIENTS.search(str(error)):
+                        raise
+            with torch.enable_grad():
+                value, is_paired = self.replay(forward, devices)
+            self._needs_gradients = True
+            return value.detach() if isinstance(value, Tensor) else value, is_paired
 
     def replay(
         self, forward: Callable[[], Tensor], devices: Iterable[torch.device] = ()
@@ -299,12 +333,14 @@ class Tape:
 
         Returns what `forward` returned, and whether it saw the same function as the first pass.
         """
+        self.replays += 1
         devices = tuple(devices)
         entry = RandomState(devices)
         latest = max((taken.round for taken in self._passes), default=0)
         passes = [taken for taken in self._passes if taken.round == latest]
         held = Buffers()
         held.see_again(taken.buffers for taken in passes)
+        held.declared.see(self._stateful)
         torch.clear_autocast_cache()  # inside autocast it would still hold the weights before the step
         self._replay = _Replay(passes, self._mark or entry, entry)
         now = None
@@ -312,6 +348,8 @@ class Tape:
             self._replay.origin.restore(entry)
             if passes:
                 passes[0].buffers.restore()
+            if not passes or passes[0].opened_by == "model":
+                self._marked.restore()
             with watching(held, self._model):
                 value = forward()
             now = RandomState(devices)

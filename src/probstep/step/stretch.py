@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..estimators import LowerBound, Noise, SampleNoise
 from ..theory.inference import implied_bound, step_factor
+from .attempt import Attempt
 from .closures import mean_of
-from .displacement import Displacement, pack
+from .displacement import pack
 from .ranks import Ranks
 
 
@@ -32,7 +33,7 @@ class Stretch:
 
     def apply(
         self,
-        moved: Displacement,
+        attempt: Attempt,
         loss: Tensor,
         f: Tensor,
         phi: Tensor,
@@ -42,7 +43,7 @@ class Stretch:
         """Stretch the step; return its factor s, and the bound's memory.
 
         Args:
-            moved: The base's own step.
+            attempt: The base's own step.
             loss: The batch's loss, or its per-sample losses.
             f: This rank's share of the objective before the step.
             phi: This rank's share of its slope.
@@ -57,7 +58,7 @@ class Stretch:
         s = step_factor(f, bound, phi, noise, exact=self.exact_noise)
         # not in the paper: where the denominator vanishes the base's own step is taken
         s = torch.where(torch.isfinite(s), s, torch.ones_like(s))
-        moved.stretch(s)
+        attempt.stretch(s)
         return s, memory
 
     def _bound(

@@ -6,12 +6,15 @@ proves bad is shortened.
 """
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..rules import Norms, Observation, Proposal, Rule, Setting
+from .attempt import Attempt
 from .displacement import Displacement, pack
 from .objective import Objective
 
@@ -34,11 +37,62 @@ class Before(NamedTuple):
     setting: Setting
 
 
+class Look(NamedTuple):
+    """What a length showed that was tried for its own sake.
+
+    Args:
+        drop: By how much the objective fell.
+        slope: What the gradients promise, of the step as the parameters can hold it.
+        is_unchanged: The loss is the same number as before.
+        is_usable: Every number is finite, and the random numbers agreed.
+    """
+
+    drop: float
+    slope: float
+    is_unchanged: bool
+    is_usable: bool
+
+    @property
+    def share(self) -> float:
+        """The part of the promise that was kept; NaN without a promise."""
+        return self.drop / self.slope if self.slope else math.nan
+
+
+class Aside:
+    """Lengths of a step that are looked at for their own sake, also backwards; the step is kept.
+
+    Args:
+        moved: The step, with its direction kept.
+        objective: What it descends on.
+        before: The objective where it began.
+    """
+
+    def __init__(self, moved: Displacement, objective: Objective, before: float) -> None:
+        self._moved, self._objective, self._before = moved, objective, before
+
+    def go(self, length: float) -> None:
+        """Go this length from where the step began."""
+        self._moved.resize(length, was=1.0)
+
+    def look(
+        self, length: float, evaluate: Callable[[], tuple[Tensor, bool]], loss: Tensor
+    ) -> Look:
+        """Go there, and return what the loss has become; `loss` is what it was."""
+        self.go(length)
+        value, is_paired = evaluate()
+        after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
+        unpaired, changed = torch.tensor(float(not is_paired)), (value != loss).any()
+        shares = self._objective.ranks.total(pack(after, slope, unpaired, changed))
+        loss_after, promised, strayed, changes = shares.tolist()
+        is_finite = math.isfinite(loss_after) and math.isfinite(promised)
+        return Look(self._before - loss_after, promised, not changes, is_finite and not strayed)
+
+
 class Trial:
     """A step between the base's move and the end of its probes.
 
     Args:
-        moved: The step as the base took it.
+        attempt: The step as the base took it.
         objective: What it descends on.
         before: What was known before it was taken. Its slope is read with the first probe.
         phi: This rank's share of that slope.
@@ -48,7 +102,7 @@ class Trial:
 
     def __init__(
         self,
-        moved: Displacement,
+        attempt: Attempt,
         objective: Objective,
         before: Before,
         phi: Tensor,
@@ -56,17 +110,16 @@ class Trial:
         *,
         with_norms: bool,
     ) -> None:
-        self._moved, self._objective, self._before = moved, objective, before
+        self._attempt, self._objective, self._before = attempt, objective, before
         self._ranks = objective.ranks
         self._step_factor = step_factor
-        self._shares = [phi]
-        if with_norms:
-            self._shares += [*moved.squared_norms(), torch.as_tensor(objective.grad_scale)]
+        self._with_norms = with_norms
         self.length = 1.0
+        self._measure(phi)
 
     def begin_search(self, rule: Rule) -> None:
         """Take the length at which the rule begins to search; from there it may grow and shrink."""
-        self._moved = self._moved.keeping_direction()
+        self._attempt.keep_direction()
         whole, _ = self._read()
         self.resize(rule.first_length(whole))
         # Lengthen the step until the rounding of the parameters leaves it its slope.
@@ -75,8 +128,10 @@ class Trial:
 
     def resize(self, length: float) -> None:
         """Take another length."""
-        self._moved.resize(length, was=self.length)
+        is_taken_anew = self._attempt.resize(length, was=self.length)
         self.length = length
+        if is_taken_anew and length:
+            self._measure(self._objective.slope(self._attempt.moved))
 
     def see(self, value: Tensor, *, is_paired: bool, tries: int) -> tuple[Observation, bool]:
         """Return what a probe of the present length saw, and whether every rank's was paired.
@@ -86,9 +141,26 @@ class Trial:
             is_paired: It is the same function as before, as far as random numbers tell.
             tries: How many lengths have been probed, this one included.
         """
-        after = self._objective.after(value, self._moved)
+        after = self._objective.after(value, self._attempt.moved)
         step, (loss_after, unpaired) = self._read(after, torch.tensor(float(not is_paired)))
-        return Observation(step.times(self.length), loss_after, tries), not unpaired
+        return Observation(
+            step.times(self.length / self._measured), loss_after, tries
+        ), not unpaired
+
+    def _measure(self, phi: Tensor) -> None:
+        """Take the sizes of the step at its present length: those of others follow in proportion."""
+        self._measured = self.length
+        self._shares = [phi]
+        if self._with_norms:
+            squares = self._attempt.moved.squared_norms()
+            self._shares += [*squares, torch.as_tensor(self._objective.grad_scale)]
+
+    @contextmanager
+    def aside(self) -> Iterator["Aside"]:
+        """Let any length be looked at meanwhile; then the step is as it was, bit for bit."""
+        moved = self._attempt.moved
+        with moved.kept():
+            yield Aside(moved.from_before(self.length), self._objective, self._before.loss)
 
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
@@ -104,7 +176,7 @@ class Trial:
             loss=before.loss,
             slope=slope,
             resolution=before.resolution,
-            rate=before.scale * before.setting.multiplier,
+            rate=before.scale * before.setting.multiplier * self._measured,
             setting=before.setting,
             norms=self._norms(sizes),
             step_factor=factor,
@@ -122,4 +194,4 @@ class Trial:
 
     def _slope(self) -> float:
         """Return the slope of the step as it is now, in numbers that the parameters can hold."""
-        return self._ranks.total(self._objective.slope(self._moved)).item()
+        return self._ranks.total(self._objective.slope(self._attempt.moved)).item()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..memory import Memory
-from .adapt import Parts, displacement_of
+from .adapt import Parts, begin_step, prepare
 from .arrival import Arrived
 from .base import step_at
 from .finite import HostLook, found_on_device, is_on_host, skipping
@@ -62,8 +62,9 @@ def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
         step_at(parts.base, memory.scale)
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
-    with displacement_of(parts, ranks) as moved:
-        f = objective.before(arrived.loss, moved)
-        step_at(parts.base, memory.scale)
-        phi = objective.slope(moved)
-        _, memory.bound = parts.stretch.apply(moved, arrived.loss, f, phi, ranks, memory.bound)
+    with begin_step(parts, memory, ranks) as attempt:
+        f = objective.before(arrived.loss, attempt.moved)
+        prepare(parts, memory, attempt, ranks)
+        attempt.take(memory.scale)
+        phi = objective.slope(attempt.moved)
+        _, memory.bound = parts.stretch.apply(attempt, arrived.loss, f, phi, ranks, memory.bound)

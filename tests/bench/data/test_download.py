@@ -202,6 +202,22 @@ def test_a_link_in_an_archive_is_not_followed(tmp_path, serve):
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["whole", "cifar-100-python.tar.gz"])
+def test_a_download_without_end_is_broken_off_and_not_kept(tmp_path, serve, monkeypatch, name):
+    monkeypatch.setattr("probstep.bench.data.download.MOST_BYTES", 100_000)
+    with pytest.raises(OSError, match="more than 100,000 bytes came"):
+        download_files(one_file(serve({name: CONTENT}), name), tmp_path)
+    assert files_in(tmp_path) == []
+
+
+def test_a_file_without_end_in_an_archive_is_not_unpacked(tmp_path, serve, monkeypatch):
+    monkeypatch.setattr("probstep.bench.data.download.MOST_BYTES", 100_000)
+    content = tar_bytes({"cifar-100-python/train": bytes(300_000)})
+    with pytest.raises(ValueError, match=r"cannot be unpacked: more than 100,000 bytes came"):
+        download_files(archive_of(serve({"cifar-100-python.tar.gz": content}), content), tmp_path)
+    assert files_in(tmp_path) == []
+
+
 @pytest.mark.parametrize("content", [b"nonsense", tar_bytes({"a": CONTENT})[:-9000]])
 def test_an_archive_that_cannot_be_unpacked_leaves_nothing(tmp_path, serve, content):
     with pytest.raises(ValueError, match="archive"):
@@ -217,7 +233,7 @@ def test_the_command_downloads_into_the_named_directory(tmp_path, serve, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("minst", "Nearest: mnist"), ("war_and_peace", "2600")]
+    ("name", "message"), [("minst", "Did you mean 'mnist'"), ("war_and_peace", "2600")]
 )
 def test_the_command_fails_with_a_sentence(name, message, capsys):
     with pytest.raises(SystemExit) as caught:

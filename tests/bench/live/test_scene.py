@@ -67,6 +67,8 @@ def test_only_files_that_changed_are_read_again(out, monkeypatch):
     read = []
     decode = "probstep.bench.live.scene._last_record"
     monkeypatch.setattr(decode, lambda path, size: read.append(path))
+    planned = "probstep.bench.live.scene.read_planned"
+    monkeypatch.setattr(planned, lambda out: read.append(out))
     watcher.look()
     assert read == [changed]
 

@@ -75,7 +75,7 @@ def test_the_plan_of_the_documents_has_the_runs_that_they_say():
     found = runs(text.split("```toml\n")[1].split("```")[0])
     assert Counter(run.method for run in found) == {
         "adam": 24,
-        "probstep_adam": 24,
+        "robust_adam": 24,
         "momentum": 48,
     }
 
@@ -193,7 +193,7 @@ RUNS = {
     "peers": 312,
     "robust": 3185,
     "rosenbrock": 12,
-    "smoke": 16,
+    "smoke": 18,
 }
 
 
@@ -202,3 +202,10 @@ def test_every_plan_of_the_package_is_valid(name):
     found = list_runs(read_plan(name))
     assert len(found) == RUNS[name]
     assert all(json.dumps(run.settings) for run in found)
+
+
+@pytest.mark.parametrize("table", ["problems", "methods"])
+def test_an_unknown_name_is_hinted_to_come_from_a_file_of_ones_own(table):
+    names = {"problems": ["digits_mlp"], "methods": ["sgd"], table: ["my_own"]}
+    with pytest.raises(ValueError, match="that you name with --import"):
+        parse_plan("\n".join(f"{key} = {json.dumps(value)}" for key, value in names.items()))

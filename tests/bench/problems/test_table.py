@@ -259,7 +259,7 @@ def test_the_loss_of_a_problem_without_files_falls(name):
 
 
 def test_an_unknown_name_gives_the_nearest_ones():
-    with pytest.raises(ValueError, match="Nearest: cifar10_3c3d, cifar100_3c3d"):
+    with pytest.raises(ValueError, match="Did you mean 'cifar10_3c3d' or 'cifar100_3c3d'"):
         get_problem("cifar10-3c3d")
     with pytest.raises(ValueError, match="quadratic_deep, mnist_logreg"):
         get_problem("?")

@@ -104,6 +104,22 @@ def test_odd_numbers_in_a_strangers_records_do_no_harm(tmp_path):
     assert "2 runs of 1 problem by 2 methods." in make_report(tmp_path).page.read_text()
 
 
+@pytest.mark.parametrize("number", [-1e300, 0.0, 1.7e308])
+def test_forged_numbers_break_nothing(number, tmp_path):
+    runs = []
+    for method in ("sgd", "robust_sgd", "probstep_sgd"):
+        for rate in (0.1, 1.0):
+            for seed in (0, 1):
+                run = make_run(method=method, rate=rate, seed=seed)
+                forged = (method == "robust_sgd", rate, seed) == (True, 1.0, 0)
+                runs.append(make_records(run, number if forged else 0.5))
+    runs.append(make_records(make_run("regression", rate=1.0), number))
+    page = make_report(write_records(tmp_path, runs)).page.read_text()
+    assert "13 runs of 2 problems by 3 methods." in page
+    assert "nan" not in page.split("<main>")[1].split("<script>")[0]
+    assert CliRunner().invoke(app, ["show", str(tmp_path)]).exit_code == 0
+
+
 def test_records_of_unfinished_runs_are_shown_as_far_as_they_go(tmp_path):
     records = make_records(make_run(epochs=4))[:3]
     begun = Record(run=make_run(rate=1.0), epoch=0, status="interrupted")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from probstep.bench.records import decode_records, encode_record
+from probstep.bench.records import decode_records, encode_record, store
 from probstep.bench.runs.backends import Workers
 from probstep.bench.runs.backends.processes import PRELOADED
 from probstep.bench.runs.runner import Setup, execute
@@ -60,6 +60,7 @@ def test_checkpoints_stay_as_long_as_they_are_of_use(tiny, tmp_path):
 
 def test_an_interrupted_run_says_so_and_continues(tiny, tmp_path):
     run = make_run()
+    store.prepare(tmp_path)
     with closing(execute([run], Setup(out=tmp_path))) as events:
         next(e for e in events if isinstance(e.message, Epoch) and e.message.record.epoch == 2)
     [stopped] = timeless(tmp_path).values()
@@ -121,6 +122,7 @@ def test_truncated_records_are_made_again(tiny, tmp_path):
 
 @pytest.mark.filterwarnings("default")
 def test_what_work_prints_and_warns_of_is_kept_apart(tiny, tmp_path, capsys):
+    store.prepare(tmp_path)
     events = list(execute([make_run("tiny_chatty")], Setup(out=tmp_path)))
     notes = [event.message.text for event in events if isinstance(event.message, Note)]
     assert notes == ["and full of warnings"]
@@ -189,6 +191,7 @@ def test_a_run_that_kills_every_worker_fails(tiny, tmp_path):
 
 def test_closing_ends_the_workers(tiny, tmp_path):
     setup = Setup(out=tmp_path, backend="processes", workers=Workers(2), sources=(tiny,))
+    store.prepare(tmp_path)
     with closing(execute(PLAN, setup)) as events:
         next(events)
         workers = multiprocessing.active_children()

@@ -3,11 +3,12 @@
 A data directory has the layout that torchvision uses too, so that one serves both.
 """
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from probstep.bench.names import check_name
 
 DEFAULT_DIRECTORY = Path("~/.cache/probstep")
 
@@ -122,10 +123,7 @@ def get_files(name: str) -> Files:
     >>> get_files("cifar10").title
     'CIFAR-10'
     """
-    if name not in CATALOG:
-        near = difflib.get_close_matches(name, CATALOG, cutoff=0.4) or list(CATALOG)
-        raise ValueError(f"There are no files called {name!r}. Nearest: {', '.join(near)}.")
-    return CATALOG[name]
+    return CATALOG[check_name(name, CATALOG, kind="data set")]
 
 
 def data_directory(data_dir: Path | str | None = None) -> Path:

@@ -203,11 +203,11 @@ def _top(machine: _Machine, kind: type) -> Any:
 def _call(machine: _Machine, _: None) -> None:
     """What numpy would make here, still without its state."""
     arguments, name = machine.stack.pop(), machine.stack.pop()
-    if not isinstance(arguments, tuple):
-        raise ValueError("a call without arguments")
-    if name in REBUILD and arguments == (NDARRAY, (0,), b"b"):
+    if not isinstance(arguments, tuple) or not arguments or not isinstance(name, _Name):
+        raise ValueError("a call of nothing that can be called")
+    if name in REBUILD and arguments[0] is NDARRAY:
         machine.stack.append(EMPTY_ARRAY)
-    elif name == DTYPE and arguments[:1] == (b"u1",):
+    elif name is DTYPE and isinstance(arguments[0], bytes) and arguments[0] == b"u1":
         machine.stack.append(BYTES)
     else:
         raise ValueError("it asks for something else than an array of bytes")
@@ -216,9 +216,9 @@ def _call(machine: _Machine, _: None) -> None:
 def _build(machine: _Machine, _: None) -> None:
     """Give the thing on the stack its state; that of the type of bytes says nothing more."""
     state, target = machine.stack.pop(), machine.stack.pop()
-    if target not in (EMPTY_ARRAY, BYTES):
+    if target is not EMPTY_ARRAY and target is not BYTES:
         raise ValueError("it sets the state of something else than an array")
-    machine.stack.append(_array(state) if target == EMPTY_ARRAY else target)
+    machine.stack.append(_array(state) if target is EMPTY_ARRAY else target)
 
 
 def _array(state: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
@@ -226,7 +226,7 @@ def _array(state: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
         raise ValueError("an array with another state than numpy gives it")
     _, shape, kind, by_columns, content = state
     is_shape = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
-    if not is_shape or kind != BYTES or not isinstance(content, bytes):
+    if not is_shape or kind is not BYTES or not isinstance(content, bytes):
         raise ValueError("an array that is not of bytes")
     if math.prod(shape) != len(content):
         raise ValueError(f"{len(content)} bytes for the shape {shape}")

@@ -4,6 +4,7 @@ Only files that have changed since the last look are read, and of each only its 
 locked: a lock would make a worker believe that another process has the run.
 """
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ from functools import cached_property
 from pathlib import Path
 
 from probstep.bench.records import Record, Run, decode_record
-from probstep.bench.records.planned import read_planned
+from probstep.bench.records.planned import FOLDER, read_planned
 
 TAIL = 1 << 16  # bytes at a file's end, which hold its last records
+
+Stamp = tuple[int, int]  # when a file was changed, in nanoseconds, and how many bytes it has
 
 
 @dataclass(frozen=True)
@@ -86,28 +89,41 @@ class Watcher:
     """Looks at an output directory, and remembers what has not changed since."""
 
     out: Path
-    known: dict[Path, tuple[tuple[int, int], Seen | None]] = field(default_factory=dict)
+    known: dict[str, tuple[Stamp, Seen | None]] = field(default_factory=dict)
+    planned: tuple[dict[str, Stamp], dict[str, Run]] = field(default_factory=lambda: ({}, {}))
 
     def look(self) -> Scene:
         """How the runs stand now."""
-        self.known = {path: self._see(path) for path in sorted(self._files())}
+        files = _stamps(self.out / "records")
+        self.known = {path: self._see(path, stamp) for path, stamp in files.items()}
         seen = {s.run.key: s for _, s in self.known.values() if s is not None}
         unread = sum(s is None and size > 0 for (_, size), s in self.known.values())
-        return Scene(read_planned(self.out), seen, unread)
+        return Scene(self._plan(), seen, unread)
 
-    def _files(self) -> list[Path]:
-        return [path for path in (self.out / "records").glob("*.jsonl") if path.is_file()]
-
-    def _see(self, path: Path) -> tuple[tuple[int, int], Seen | None]:
-        try:
-            status = path.stat()
-        except OSError:  # it was there a moment ago
-            return (0, 0), None
-        stamp = (status.st_mtime_ns, status.st_size)
+    def _see(self, path: str, stamp: Stamp) -> tuple[Stamp, Seen | None]:
         if path in self.known and self.known[path][0] == stamp:
             return self.known[path]
-        record = _last_record(path, status.st_size)
-        return stamp, None if record is None else Seen(record, status.st_mtime)
+        changed, size = stamp
+        record = _last_record(Path(path), size)
+        return stamp, None if record is None else Seen(record, changed / 1e9)
+
+    def _plan(self) -> dict[str, Run]:
+        files = _stamps(self.out / FOLDER)
+        if files != self.planned[0]:
+            self.planned = files, read_planned(self.out)
+        return self.planned[1]
+
+
+def _stamps(folder: Path) -> dict[str, Stamp]:
+    """When each file of lines in a folder was last changed, and its size; in the order of names."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [
+                (e.path, e.stat()) for e in entries if e.name.endswith(".jsonl") and e.is_file()
+            ]
+    except OSError:  # it is not there, or a file is no more
+        return {}
+    return {path: (status.st_mtime_ns, status.st_size) for path, status in sorted(found)}
 
 
 def _last_record(path: Path, size: int) -> Record | None:

@@ -6,8 +6,10 @@ pages and change nothing.
 """
 
 import errno
+import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -24,6 +26,7 @@ from probstep.bench.live.scene import Scene, Watcher
 from probstep.bench.report.build import compose_page
 
 LOOPBACK = "127.0.0.1"
+PAUSE = 10  # looking takes at most one part in so many of the time
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Cache-Control": "no-store",
@@ -42,7 +45,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Site:
     """The pages on one output directory."""
 
@@ -50,6 +53,8 @@ class Site:
     reports: Latest
     reporter: Executor
     looking: threading.Lock = field(default_factory=threading.Lock)
+    scene: Scene = field(default_factory=lambda: Scene({}, {}))
+    due: float = -math.inf  # when to look again
 
     @property
     def pages(self) -> dict[str, Callable[[], Answer]]:
@@ -59,11 +64,17 @@ class Site:
     def look(self) -> Scene:
         """How the runs stand; if that has changed, another report is begun."""
         with self.looking:
-            scene = self.watcher.look()
+            if time.monotonic() >= self.due:
+                self._look()
+            return self.scene
+
+    def _look(self) -> None:
+        begun = time.monotonic()
+        self.scene = scene = self.watcher.look()
         state = {key: seen.record.epoch for key, seen in scene.seen.items()}, scene.counts
         with suppress(RuntimeError):  # the server is about to end
             self.reporter.submit(self.reports.renew, state)
-        return scene
+        self.due = begun + PAUSE * (time.monotonic() - begun)
 
     def _front(self) -> Answer:
         title = f"probstep live: {self.watcher.out}"

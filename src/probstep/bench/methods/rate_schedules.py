@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from probstep.baselines.subramanian2023greedylr import GreedyLR
+from probstep.bench.names import check_name
 
 MEMORY = "schedule"  # our one key in every group
 WARMUP = 0.05  # the share of the steps in which the rate rises
@@ -99,9 +100,7 @@ def start_schedule(optimizer: Optimizer, name: str, total_steps: int) -> None:
     """
     if name == CONSTANT:
         return
-    if name not in SCHEDULES:
-        known = ", ".join([CONSTANT, *SCHEDULES])
-        raise ValueError(f"Unknown schedule {name!r}. Known schedules: {known}.")
+    check_name(name, [CONSTANT, *SCHEDULES], kind="schedule")
     for group in optimizer.param_groups:
         group[MEMORY] = {"name": name, "initial": group["lr"], "step": 0, "total": total_steps}
         group["lr"] = SCHEDULES[name](group[MEMORY], group["lr"], None)

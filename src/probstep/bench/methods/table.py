@@ -6,7 +6,6 @@ Adding a method is adding a row: here, in `rivals`, in `peers`, or in a table of
 """
 
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ from probstep.bench.methods.adapted import adapted, robust
 from probstep.bench.methods.method import Build, Method, Needs
 from probstep.bench.methods.peers import PEERS
 from probstep.bench.methods.rivals import RIVALS
+from probstep.bench.names import IMPORT, check_name
 
 
 def read_adapted(optimizer: Any) -> float | None:
@@ -118,11 +118,6 @@ def get_method(name: str) -> Method:
     0.001
     >>> get_method("adm")
     Traceback (most recent call last):
-        ...
-    ValueError: Unknown method 'adm'. Did you mean adam, nadam or adamw?
+    ValueError: unknown method 'adm'. Did you mean 'adam' or 'nadam' or 'adamw'? Allowed: sgd, ...
     """
-    if name not in METHODS:
-        *others, last = get_close_matches(name, METHODS) or sorted(METHODS)
-        near = f"{', '.join(others)} or {last}" if others else last
-        raise ValueError(f"Unknown method {name!r}. Did you mean {near}?")
-    return METHODS[name]
+    return METHODS[check_name(name, METHODS, kind="method", hint=IMPORT)]

@@ -1,7 +1,7 @@
 """A plan is data: a short TOML file that says which problems, methods, rates and seeds to combine.
 
     problems = ["digits_logreg", "digits_mlp"]
-    methods = ["adam", "probstep_adam"]
+    methods = ["adam", "robust_adam"]
     rates = [1e-4, 1e-2, 1.0, "default"]
     seeds = [0, 1]
 
@@ -38,7 +38,7 @@ from pydantic import (
 
 from probstep.bench.files import read_file
 from probstep.bench.methods import METHODS, find_fault
-from probstep.bench.names import check_name
+from probstep.bench.names import IMPORT, check_name
 from probstep.bench.plans.mistakes import Place, explain, find_line
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.records import Run, check_depth, finite
@@ -60,11 +60,11 @@ def _parse_rate(value: object) -> float | None:
 
 
 def _known_problem(name: str) -> str:
-    return check_name(name, PROBLEMS, kind="problem")
+    return check_name(name, PROBLEMS, kind="problem", hint=IMPORT)
 
 
 def _known_method(name: str) -> str:
-    return check_name(name, METHODS, kind="method")
+    return check_name(name, METHODS, kind="method", hint=IMPORT)
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

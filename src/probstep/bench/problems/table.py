@@ -1,10 +1,10 @@
 """The table of problems. Adding one is adding a row."""
 
-import difflib
 from functools import partial
 
 from torch import nn
 
+from probstep.bench.names import IMPORT, check_name
 from probstep.bench.problems.losses import (
     as_returned,
     class_hits,
@@ -225,9 +225,6 @@ def get_problem(name: str) -> Problem:
 
     >>> get_problem("fmnist_mpl")
     Traceback (most recent call last):
-    ValueError: There is no problem 'fmnist_mpl'. Nearest: fmnist_mlp, mnist_mlp, ...
+    ValueError: unknown problem 'fmnist_mpl'. Did you mean 'fmnist_mlp' or 'mnist_mlp' or ...
     """
-    if name not in PROBLEMS:
-        near = difflib.get_close_matches(name, PROBLEMS, n=5, cutoff=0.4) or list(PROBLEMS)
-        raise ValueError(f"There is no problem {name!r}. Nearest: {', '.join(near)}.")
-    return PROBLEMS[name]
+    return PROBLEMS[check_name(name, PROBLEMS, kind="problem", hint=IMPORT)]

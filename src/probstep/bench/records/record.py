@@ -59,8 +59,9 @@ class Run:
     @cached_property
     def key(self) -> str:
         """A short name that is the same wherever and whenever the run is made."""
-        rate = None if self.rate is None else float(self.rate)
-        text = json.dumps({**asdict(self), "rate": rate}, sort_keys=True, allow_nan=False)
+        values = {name: getattr(self, name) for name in _RUN_FIELDS}
+        values["rate"] = None if self.rate is None else float(self.rate)
+        text = json.dumps(values, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """The numbers of many runs, read without all else that their records hold.
 
-    read_ends      the last records of each run, from the end of its file
-    read_scores    a column of numbers per score of each run
+    read_ends      the last scores of each run, from the end of its file
+    read_scores    its scores after every epoch
 
 Both pass over what `read_records` passes over, and add it to `unread`.
 """
@@ -9,7 +9,7 @@ Both pass over what `read_records` passes over, and add it to `unread`.
 import math
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired  # pydantic wants these before Python 3.12
@@ -22,12 +22,8 @@ from probstep.bench.records.record import (
     MOST_BYTES,
     SCHEMA,
     NewerSchemaError,
-    Record,
     Run,
     Status,
-    decode_record,
-    decode_records,
-    without_overcome,
 )
 
 COLUMNS = (
@@ -41,7 +37,8 @@ COLUMNS = (
     "forward_passes",
 )
 MARKS = ("failed", "interrupted")
-TAIL = 1 << 14  # bytes at a file's end that nearly always hold its last two records
+AFTER_SCORES = b',"probe":'  # no text can have it: a quotation mark in a text has a backslash
+TAIL = 1 << 12  # bytes at a file's end that nearly always hold its last two records
 
 Number = float | None
 
@@ -71,11 +68,13 @@ class _Line(TypedDict):
 
 
 _LINES = TypeAdapter(_Line)
+_MANY_LINES = TypeAdapter(list[_Line])
+_RUNS = TypeAdapter(Run)  # a line has a run's fields among its own
 
 
 @dataclass(frozen=True)
 class Scores:
-    """A run and its scores: `columns` has a number per epoch from 0 on, NaN where there is none.
+    """A run and its scores: `columns` has a number for each of `epochs`, NaN where there is none.
 
     Args:
         epoch: Of the last line; of an unfinished epoch if its status says so.
@@ -87,43 +86,28 @@ class Scores:
     status: Status
     reason: str | None
     epoch: int
-    columns: dict[str, "array[float]"]
+    epochs: Sequence[int]
+    columns: Mapping[str, Sequence[float]]
     steps: float
     seconds: float
 
 
 def read_scores(out: Path | str, unread: list[Path] | None = None) -> Iterator[Scores]:
-    """The scores of each run in an output directory.
+    """The scores of each run in an output directory, after every epoch.
 
     >>> list(read_scores("/nowhere"))
     []
     """
-    for path in _files(out):
-        try:
-            scores = decode_scores(read_file(path, MOST_BYTES))
-        except (OSError, ValueError):
-            if unread is not None:
-                unread.append(path)
-        else:
-            if scores is not None:
-                yield scores
+    return _read_files(out, lambda path: decode_scores(read_file(path, MOST_BYTES)), unread)
 
 
-def read_ends(out: Path | str, unread: list[Path] | None = None) -> Iterator[list[Record]]:
-    """The last scored record of each run, and the mark after it if its next epoch was not finished.
+def read_ends(out: Path | str, unread: list[Path] | None = None) -> Iterator[Scores]:
+    """The last scores of each run in an output directory.
 
     >>> list(read_ends("/nowhere"))
     []
     """
-    for path in _files(out):
-        try:
-            records = _read_end(path)
-        except (OSError, NewerSchemaError):
-            records = None
-        if records:
-            yield records
-        elif records is None and unread is not None:
-            unread.append(path)
+    return _read_files(out, _read_end, unread)
 
 
 def decode_scores(data: bytes) -> Scores | None:
@@ -136,35 +120,105 @@ def decode_scores(data: bytes) -> Scores | None:
     if not data:
         return None
     lines = data.splitlines(keepends=True)
-    first = decode_record(lines[0])
-    key = first.run.key
-    columns = {name: array("d") for name in COLUMNS}
-    end, scored = None, None
+    first = _decode_line(lines[0])
+    if first is None:
+        raise ValueError("The first line is torn, or no record.")
+    run = _decode_run(lines[0], first["run"])
+    found = _decode_smooth(lines, run.key) or _decode_each(lines, run.key)
+    if not found:
+        raise ValueError("The first line is not of the first epoch.")
+    scored = [values for values in found if values["status"] not in MARKS]
+    columns = {name: _column(scored, name) for name in COLUMNS}
+    last = scored[-1] if scored else found[-1]
+    return _gather(run, found[-1], last, range(len(scored)), columns)
+
+
+def _decode_smooth(lines: Sequence[bytes], key: str) -> list[_Line]:
+    """The lines of a run that was never disturbed, read at once; none of any other.
+
+    Of all lines but the last only their scores are read, which come before all else.
+    """
+    if not lines[-1].endswith(b"\n"):
+        return []
+    heads = [line[: line.find(AFTER_SCORES)] + b"}" for line in lines[:-1]]
+    try:
+        found = _MANY_LINES.validate_json(b"[" + b",".join((*heads, lines[-1])) + b"]")
+    except ValidationError:
+        return []
+    is_smooth = [values["epoch"] for values in found] == list(range(len(lines)))
+    is_smooth &= all(values["run"] == key and values["schema"] <= SCHEMA for values in found)
+    is_smooth &= all(values["status"] == "running" for values in found[:-1])
+    return found if is_smooth else []
+
+
+def _decode_each(lines: Sequence[bytes], key: str) -> list[_Line]:
+    """The whole lines at the start, line by line."""
+    found: list[_Line] = []
+    epoch = 0
     for line in lines:
         values = _decode_line(line)
-        epoch = len(columns["train_loss"])
         if values is None or values["run"] != key or values["epoch"] != epoch:
             break
-        end = values
-        if values["status"] in MARKS:
-            continue
-        scored = values
-        for name, column in columns.items():
-            column.append(as_number(values.get(name)))
+        found.append(values)
         if values["status"] in ("done", "diverged"):
             break
-    if end is None:
-        raise ValueError("The first line is torn.")
-    seconds = (scored or end).get("time", {}).get("training_seconds")
+        epoch += values["status"] not in MARKS
+    return found
+
+
+def _column(lines: Sequence[_Line], name: str) -> "array[float]":
+    return array("d", [as_number(line.get(name)) for line in lines])
+
+
+def _read_files(
+    out: Path | str, read: Callable[[Path], Scores | None], unread: list[Path] | None
+) -> Iterator[Scores]:
+    folder = Path(out, "records")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    for path in (folder / name for name in names if name.endswith(".jsonl")):
+        try:
+            scores = read(path)
+        except (OSError, ValueError):
+            if unread is not None:
+                unread.append(path)
+        else:
+            if scores is not None:
+                yield scores
+
+
+def _read_end(path: Path) -> Scores | None:
+    """The scores in the file's last lines; if these do not explain themselves, all are read."""
+    with open_file(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL))
+        lines = file.read().splitlines(keepends=True)
+    whole = lines if size <= TAIL else lines[1:]
+    end = _decode_line(whole[-1]) if whole else None
+    is_mark = end is not None and end["status"] in MARKS
+    scored = _decode_line(whole[-2]) if is_mark and len(whole) > 1 else end
+    if end is None or scored is None or scored["status"] in MARKS or scored["run"] != end["run"]:
+        return decode_scores(read_file(path, MOST_BYTES))
+    columns = {name: [as_number(scored.get(name))] for name in COLUMNS}
+    return _gather(_decode_run(whole[-1], end["run"]), end, scored, [scored["epoch"]], columns)
+
+
+def _gather(
+    run: Run,
+    end: _Line,
+    scored: _Line,
+    epochs: Sequence[int],
+    columns: Mapping[str, Sequence[float]],
+) -> Scores:
     status, reason = as_it_ended(end["status"], end.get("reason"), end.get("train_loss"))
     return Scores(
-        run=first.run,
+        run=run,
         status=status,
         reason=reason,
         epoch=end["epoch"],
+        epochs=epochs,
         columns=columns,
-        steps=as_number((scored or end).get("steps")),
-        seconds=as_number(seconds),
+        steps=as_number(scored.get("steps")),
+        seconds=as_number(scored.get("time", {}).get("training_seconds")),
     )
 
 
@@ -174,6 +228,8 @@ def as_number(value: object) -> float:
     >>> as_number(3), as_number("3"), as_number(10**400), as_number(True)
     (3.0, nan, nan, 1.0)
     """
+    if value.__class__ is float:  # nearly always, and there are millions
+        return value if -math.inf < value < math.inf else math.nan
     if not isinstance(value, int | float):
         return math.nan
     try:
@@ -193,8 +249,16 @@ def as_it_ended(status: Status, reason: str | None, loss: Number) -> tuple[Statu
     return status, reason
 
 
-def _files(out: Path | str) -> list[Path]:
-    return sorted(Path(out, "records").glob("*.jsonl"))
+def _decode_run(line: bytes, key: str) -> Run:
+    """The run of a line.
+
+    Raises:
+        ValueError: The line has none, or not the one of that key.
+    """
+    run = _RUNS.validate_json(line)
+    if run.key != key:
+        raise ValueError(f"A record of run {run.key} says that it is of run {key}.")
+    return run
 
 
 def _decode_line(line: bytes) -> _Line | None:
@@ -207,25 +271,3 @@ def _decode_line(line: bytes) -> _Line | None:
     if values["schema"] > SCHEMA:
         raise NewerSchemaError(f"It has a record of schema {values['schema']}.")
     return values
-
-
-def _read_end(path: Path) -> list[Record] | None:
-    """The records at the file's end; if they do not explain themselves, the whole file is read."""
-    with open_file(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL))
-        lines = file.read().splitlines(keepends=True)
-    found: list[Record] = []
-    for line in reversed(lines if size <= TAIL else lines[1:]):
-        try:
-            found.insert(0, decode_record(line if line.endswith(b"\n") else b""))
-        except NewerSchemaError:
-            raise
-        except ValueError:
-            break
-        if not found[0].is_mark:
-            return found[:1] + [record for record in found[-1:] if record.is_mark]
-    records = without_overcome(decode_records(read_file(path, MOST_BYTES))[0])
-    if records or size == 0:
-        return records[-2:] if records and records[-1].is_mark else records[-1:]
-    return None

@@ -7,17 +7,18 @@ import contextlib
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from probstep.bench.plans import Source, add_source, imported_hash
+from probstep.bench.plans import Source, add_source
 from probstep.bench.records import Record, Run, Status, last_epoch, last_sizes, store
 from probstep.bench.records.store import Claim
 from probstep.bench.runs.backends import BACKENDS, Event, Workers
+from probstep.bench.runs.missing import is_missing
 from probstep.bench.runs.training import Epoch, Message, Note, mark, train
 
 TRIES = 3  # a worker may die by no fault of its run, but hardly three times
@@ -57,6 +58,7 @@ class Job:
 def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
     """Make the runs, record them, and pass on what the workers say.
 
+    The output directory must be there: `store.prepare` makes it, or says why it cannot be made.
     However this ends (interrupted, closed early, disk full), what was recorded stays, the runs in
     flight get a record that says so, and the next call continues from their checkpoints.
 
@@ -65,7 +67,6 @@ def execute(runs: Iterable[Run], setup: Setup) -> Iterator[Event[Job, Message]]:
         ValueError: There are records that cannot be continued; the message says why.
     """
     _add_sources(setup)  # here too: what is on record is compared with them
-    store.prepare(setup.out)
     desk = _Desk(setup, deque(runs))
     backend = BACKENDS[setup.backend](desk.next_job, work, setup.workers)
     try:
@@ -110,29 +111,6 @@ def _apart(messages: Iterator[Message]) -> Iterator[Message]:
         yield message
 
 
-def is_finished(records: Sequence[Record], *, retry: bool = False) -> bool:
-    """Whether nothing is left to do for the run of these records."""
-    if not records or not records[-1].is_final:
-        return False
-    return not (retry and records[-1].status == "failed")
-
-
-def check_imported(records: Sequence[Record]) -> None:
-    """Refuse records that another text of the user's own problem or method has made.
-
-    Raises:
-        ValueError: The hash on record is not that of the present text.
-    """
-    for record in records:
-        now = imported_hash(record.run.problem, record.run.method)
-        if record.imported != now:
-            raise ValueError(
-                f"The records of {record.run} were made with another --import file (hash "
-                f"{record.imported or 'none'}) than the present one (hash {now or 'none'}), so they "
-                "may be out of date. Use another directory with --out, or restore the file."
-            )
-
-
 @dataclass
 class _Desk:
     """Hands out jobs and writes down what comes back; holds the claims of the runs in flight."""
@@ -150,12 +128,12 @@ class _Desk:
             if claim is None:
                 continue
             try:
-                check_imported(claim.records)
+                is_left = is_missing(claim.records, retry=self.setup.retry)
             except ValueError:
                 claim.release()  # before it is ours: no mark is to be written
                 raise
             self.claims[run.key] = claim
-            if not is_finished(claim.records, retry=self.setup.retry):
+            if is_left:
                 return self._make_job(claim)
             self._release(claim)
         return None
@@ -182,7 +160,7 @@ class _Desk:
         for claim in list(self.claims.values()):
             with contextlib.suppress(OSError):  # a full disk has been told of already
                 claim.reread()
-                if not is_finished(claim.records):
+                if is_missing(claim.records):
                     claim.append(_next_mark(claim, "interrupted"))
             self._release(claim)
 

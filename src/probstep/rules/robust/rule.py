@@ -106,6 +106,13 @@ class RobustRule:
         """Say whether the order of magnitude is still to be found."""
         return not state.search.is_done
 
+    def search_again(self, state: RobustState) -> None:
+        """Forget everything that is measured in units of the rate; the losses stay known."""
+        state.forwards = state.unseen = 0  # a new search, a new budget
+        state.search, state.belief = search.Search(), belief.Belief()
+        state.bound.peak = 0.0
+        state.alarm.ceiling = math.inf
+
     def metrics(self, state: RobustState) -> dict[str, float]:
         """Return the standard deviation of log scale."""
         return {"log_scale_deviation": math.sqrt(state.belief.variance)}

@@ -156,7 +156,7 @@ def _panel(figure: Figure, panel: Panel, left: float, top: float, is_first: bool
     colour, line, dash = FRAMES[panel.frame]
     shapes: list[Shape] = [Label(box.width / 2, -7, panel.title, 11, anchor="middle")]
     shapes += _x_ticks(panel, box)
-    shapes += _y_rules(panel, box)
+    shapes += _rules(panel, box)
     shapes += [shape for tile in panel.tiles for shape in _tile(panel, tile, box)]
     shapes += [shape for curve in panel.lines for shape in _curve(panel, curve, box)]
     shapes += [Box(0.0, 0.0, box.width, box.height, stroke=colour, line=line, dash=dash)]
@@ -173,22 +173,25 @@ def _panel(figure: Figure, panel: Panel, left: float, top: float, is_first: bool
 
 
 def _x_ticks(panel: Panel, box: Box) -> Iterable[Shape]:
-    for x, text in _tick_shares(panel.x, panel.x_names, int(box.width / 38)):
-        at = x * box.width
-        if not panel.x_names:
-            yield Path([(at, 0.0), (at, box.height)], RULE)
-        yield Label(at, box.height + 15, text, 10, FAINT, _tick_anchor(x))
+    for x, text in _x_shares(panel, box):
+        yield Label(x * box.width, box.height + 15, text, 10, FAINT, _tick_anchor(x))
 
 
-def _y_rules(panel: Panel, box: Box) -> Iterable[Shape]:
-    for y, _ in _y_shares(panel, box):
-        if not panel.y_names:
-            yield Path([(0.0, box.height * (1 - y)), (box.width, box.height * (1 - y))], RULE)
+def _rules(panel: Panel, box: Box) -> Iterable[Shape]:
+    """Lines at the ticks, where these are numbers."""
+    for x, _ in _x_shares(panel, box) if not panel.x_names else ():
+        yield Path([(x * box.width, 0.0), (x * box.width, box.height)], RULE)
+    for y, _ in _y_shares(panel, box) if not panel.y_names else ():
+        yield Path([(0.0, box.height * (1 - y)), (box.width, box.height * (1 - y))], RULE)
 
 
 def _y_ticks(panel: Panel, box: Box) -> Iterable[Shape]:
     for y, text in _y_shares(panel, box):
         yield Label(-6, box.height * (1 - y) + 3.5, text, 10, FAINT, "end")
+
+
+def _x_shares(panel: Panel, box: Box) -> list[tuple[float, str]]:
+    return _tick_shares(panel.x, panel.x_names, int(box.width / 38))
 
 
 def _y_shares(panel: Panel, box: Box) -> list[tuple[float, str]]:

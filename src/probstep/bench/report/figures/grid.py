@@ -1,12 +1,13 @@
 """The paper's Fig. 3: a row per problem, a group per optimizer, a panel per way to set the rate."""
 
+import math
 from collections.abc import Collection, Sequence
 
 from probstep.bench.report.drawing.axes import Axis, fit_axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import factor_colours, rate_colours
 from probstep.bench.report.drawing.scene import INK, Colour
-from probstep.bench.report.numbers.cells import ACCURACIES, COLUMNS, Cell, group_by
+from probstep.bench.report.numbers.cells import ACCURACIES, COLUMNS, Cell, Curve, group_by
 
 BASES = {
     "sgd": "SGD",
@@ -18,6 +19,7 @@ BASES = {
     "adagrad": "Adagrad",
 }
 MOST_ROWS = 12
+MOST_POINTS = 32  # of a curve; a panel is not much wider than a hundred pixels
 NAMES = {
     "train_accuracy": "training accuracy",
     "train_loss": "training loss",
@@ -102,11 +104,23 @@ def _row(
 
 
 def _line(cell: Cell, metric: str, colours: dict[tuple[bool, float], Colour]) -> Line:
-    epochs, values = cell.curve(metric)
+    epochs, values = thin(*cell.curve(metric))
     rate = cell.rate or 0.0
     kind = "factor" if cell.column == "L4" else "rate"
     name = f"{cell.label}, {kind} {spell(rate)}"
     return Line(name, epochs, values, colours.get((cell.column == "L4", rate), INK), width=1.4)
+
+
+def thin(epochs: Sequence[int], values: Sequence[float | None]) -> Curve:
+    """At most about so many points as a panel can show, the first and the last among them.
+
+    >>> epochs, values = thin(range(101), [0.0] * 101)
+    >>> epochs[:3], epochs[-1], len(values)
+    ([0, 4, 8], 100, 26)
+    """
+    stride = max(1, math.ceil((len(epochs) - 1) / MOST_POINTS))
+    kept = sorted({*range(0, len(epochs), stride), len(epochs) - 1} - {-1})
+    return [epochs[i] for i in kept], [values[i] for i in kept]
 
 
 def _y_axis(metric: str, curves: Sequence[Sequence[float | None]]) -> Axis:

@@ -1,6 +1,6 @@
 """The paper's Fig. 1: what an observed loss says about the minimiser, in two dimensions.
 
-It needs no records: `infer_example` computes every number with `probstep.inference`.
+It needs no records: `infer_example` computes every number with `probstep.theory.inference`.
 """
 
 import math

@@ -13,7 +13,7 @@ The one place that says what these are:
 import json
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -129,9 +129,9 @@ class Cell:
 
 def make_cells(histories: Iterable[History]) -> list[Cell]:
     """The cells of all runs, in the order of problems, methods and rates."""
-    groups: dict[str, list[History]] = defaultdict(list)
+    groups: dict[Hashable, list[History]] = defaultdict(list)
     for history in histories:
-        groups[replace(history.run, seed=0).key].append(history)
+        groups[_without_seed(history.run)].append(history)
     members = [tuple(group) for group in groups.values()]
     problems = _tell_apart([(m[0].run.problem, _budget(m[0])) for m in members])
     labels = _tell_apart([(m[0].run.method, m[0].run.settings) for m in members])
@@ -215,9 +215,13 @@ def _mean_curve(histories: Sequence[History], metric: str) -> Curve:
     return longest.epochs, [number(value) for value in means.tolist()]
 
 
+def _without_seed(run: Run) -> Hashable:
+    budget = (getattr(run, name) for name in BUDGET)
+    return run.problem, run.method, run.rate, *budget, json.dumps(run.settings, sort_keys=True)
+
+
 def _budget(history: History) -> dict[str, Any]:
-    values = asdict(history.run)
-    return {name: values[name] for name in BUDGET}
+    return {name: getattr(history.run, name) for name in BUDGET}
 
 
 def _tell_apart(named: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:

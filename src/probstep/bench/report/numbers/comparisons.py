@@ -90,7 +90,7 @@ def share_to_target(cell: Cell, target: float) -> float:
     epochs, losses = cell.curve(METRIC)
     for epoch, loss in zip(epochs, losses, strict=True):
         if loss is not None and loss <= target * (1 + 1e-9):  # a mean of equal numbers rounds
-            return epoch / cell.run.epochs
+            return epoch / max(cell.run.epochs, 1)  # a stranger's run may have none
     return math.inf
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probstep.bench.records import Record, Run, Scores, read_scores
+from probstep.bench.records import Record, Run, Scores, read_ends, read_scores
 from probstep.bench.records.scores import COLUMNS, as_it_ended, as_number
 from probstep.bench.texts import printable
 
@@ -75,6 +75,15 @@ def read_histories(out: Path | str, unread: list[Path] | None = None) -> list[Hi
     return [_from_scores(scores) for scores in read_scores(out, unread)]
 
 
+def read_last(out: Path | str, unread: list[Path] | None = None) -> list[History]:
+    """All runs of an output directory with their last scores only: many times as fast.
+
+    >>> read_last("/nowhere")
+    []
+    """
+    return [_from_scores(scores) for scores in read_ends(out, unread)]
+
+
 def make_history(records: Sequence[Record]) -> History:
     """The history that a run's records tell, all of them or only the last."""
     scored = [record for record in records if not record.is_mark]
@@ -98,7 +107,7 @@ def _from_scores(scores: Scores) -> History:
         status=scores.status,
         reason=clean(scores.reason or "", longest=300),
         epoch=scores.epoch,
-        epochs=range(len(scores.columns["train_loss"])),
+        epochs=scores.epochs,
         scores=scores.columns,
         steps=number(scores.steps) or 0.0,
         seconds=number(scores.seconds) or 0.0,

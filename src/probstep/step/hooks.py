@@ -1,0 +1,57 @@
+"""The hooks of an optimizer's step: users expect each to fire once a step, however often it is tried."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import optim
+from torch.optim import optimizer as torch_optimizer
+
+from .kept import reachable
+
+BEFORE, AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
+GLOBAL: dict[str, Any] = {
+    BEFORE: torch_optimizer._global_optimizer_pre_hooks,
+    AFTER: torch_optimizer._global_optimizer_post_hooks,
+}
+
+
+def has_hooks_before(optimizer: optim.Optimizer) -> bool:
+    """Say whether anything fires before the optimizer's step, and may change its gradients."""
+    return bool(GLOBAL[BEFORE] or getattr(optimizer, BEFORE))
+
+
+def fire_before(optimizer: optim.Optimizer) -> None:
+    """Fire what fires before the optimizer's step, without the step."""
+    with silent(optimizer, AFTER):
+        optim.Optimizer.profile_hook_step(lambda *_, **__: None)(optimizer)
+
+
+@contextmanager
+def silent(optimizer: optim.Optimizer, *kinds: str) -> Iterator[None]:
+    """Fire no hooks of these kinds meanwhile, neither the optimizer's nor global ones.
+
+    >>> import torch
+    >>> sgd = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    >>> handle = sgd.register_step_post_hook(lambda *_: print("after"))
+    >>> with silent(sgd, AFTER):
+    ...     sgd.step()
+    """
+    with ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(_emptied(GLOBAL[kind]))
+            for inner in reachable([optimizer]):  # an optimizer may hold others
+                if isinstance(inner, optim.Optimizer):
+                    stack.enter_context(_emptied(getattr(inner, kind)))
+        yield
+
+
+@contextmanager
+def _emptied(hooks: "OrderedDict[int, Any]") -> Iterator[None]:
+    held = dict(hooks)
+    hooks.clear()
+    try:
+        yield
+    finally:
+        hooks.update(held)

@@ -1,0 +1,155 @@
+"""Keep what objects hold, and put it back into the very objects.
+
+Whoever has a reference to a tensor, a dictionary or a generator finds there what was there before:
+compiled steps, schedulers and users hold such references.
+"""
+
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from .ranks import local
+
+Restore = Callable[[], None]
+
+
+class Kept:
+    """What some objects, and all that can be reached from them, held when this was made.
+
+    Reached are the members of dictionaries, lists, tuples and deques, and the attributes of modules and
+    optimizers. Anything else is put back as the object that it was, not with what it held.
+
+    Args:
+        roots: Where to begin.
+        is_spared: Tells of a tensor that it is left alone.
+
+    >>> hidden = {"h": torch.zeros(2)}
+    >>> kept = Kept([hidden])
+    >>> hidden["h"] += 1
+    >>> hidden["steps"] = 1
+    >>> kept.restore()
+    >>> hidden
+    {'h': tensor([0., 0.])}
+    """
+
+    def __init__(
+        self, roots: Iterable[object], is_spared: Callable[[Tensor], bool] = lambda _: False
+    ) -> None:
+        self._restores: list[Restore] = []
+        for reached in reachable(roots):
+            if not (isinstance(reached, Tensor) and is_spared(reached)):
+                self._restores += _restores_of(reached)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put everything back; it can be done again and again."""
+        for restore in self._restores:
+            restore()
+
+
+def reachable(roots: Iterable[object]) -> Iterator[object]:
+    """Give the roots and what can be reached from them, each object once, in a fixed order.
+
+    >>> [len(reached) for reached in reachable([{"a": [1, 2]}, "abc"]) if isinstance(reached, list)]
+    [2]
+    """
+    seen: set[int] = set()
+    waiting = deque(roots)
+    while waiting:
+        reached = waiting.popleft()
+        if id(reached) in seen:
+            continue
+        if not isinstance(reached, int | float | str | bool | None):
+            seen.add(id(reached))  # numbers are values: the same one may stand in two places
+        yield reached
+        waiting.extend(_members(reached))
+
+
+def put_back(tensor: Tensor, content: Tensor) -> None:
+    """Give a tensor the content, and the shape, that it had."""
+    held = local(tensor.detach())
+    if held.shape == content.shape:
+        # Behind autograd's back: a graph that waits for its backward may hold the tensor.
+        held.data.copy_(content)
+    else:
+        tensor.data = content.clone()
+
+
+def _members(reached: object) -> Iterable[object]:
+    if isinstance(reached, dict):
+        return reached.values()
+    if isinstance(reached, list | tuple | deque):
+        return reached
+    if isinstance(reached, nn.Module | optim.Optimizer):
+        return vars(reached).values()
+    return ()
+
+
+def _restores_of(reached: object) -> Iterator[Restore]:
+    """Give, for an object that can change, the function that puts its own content back."""
+    if isinstance(reached, Tensor):
+        yield _restore_tensor(reached)
+    elif isinstance(reached, dict):
+        yield _restore_dict(reached)
+    elif isinstance(reached, nn.Module | optim.Optimizer):
+        yield _restore_dict(vars(reached))
+    elif isinstance(reached, list | deque):
+        yield _restore_items(reached)
+    else:
+        yield from _restores_of_generator(reached)
+
+
+def _restore_tensor(tensor: Tensor) -> Restore:
+    content = local(tensor.detach()).clone()
+    return lambda: put_back(tensor, content)
+
+
+def _restore_dict(members: dict[Any, Any]) -> Restore:
+    held = dict(members)
+
+    def restore() -> None:
+        members.clear()
+        members.update(held)
+
+    return restore
+
+
+def _restore_items(items: Any) -> Restore:
+    held = list(items)
+
+    def restore() -> None:
+        items.clear()
+        items.extend(held)
+
+    return restore
+
+
+def _restores_of_generator(reached: Any) -> Iterator[Restore]:
+    """Give how to rewind a generator of random numbers: torch's, Python's or NumPy's."""
+    numpy = sys.modules.get(
+        "numpy"
+    )  # no dependency: its generators belong to those who imported it
+    if isinstance(reached, torch.Generator):
+        state = reached.get_state()
+        yield lambda: _ignoring_result(reached.set_state(state))
+    elif isinstance(reached, random.Random):
+        python = reached.getstate()
+        yield lambda: reached.setstate(python)
+    elif numpy is not None and isinstance(reached, numpy.random.Generator):
+        bits = reached.bit_generator.state
+        yield lambda: setattr(reached.bit_generator, "state", bits)
+    elif numpy is not None and isinstance(reached, numpy.random.RandomState):
+        legacy = reached.get_state()
+        yield lambda: reached.set_state(legacy)
+    elif numpy is not None and isinstance(reached, numpy.ndarray):
+        content = reached.copy()
+        yield lambda: numpy.copyto(reached, content)
+
+
+def _ignoring_result(_: object) -> None:
+    """Return nothing."""
