@@ -1,7 +1,9 @@
-"""The alarm: a loss far above its mean halves the scale, before any probe has seen why.
+"""The alarm: a loss far above its mean makes the next step a probed one.
 
-If the next probe finds the loss back at its mean, the alarm was false, and the probe may raise the scale
-to where it was. If not, the scale may return there only slowly.
+A surprise is a question, and the probe is the answer: nothing moves before it. Several surprises in
+short order say that the loss has another level: a new task, a loss that counts more, other data. Then
+the statistics of the loss begin anew. (A version that lowered the scale at every surprise died of a
+new task: a lasting change was a surprise for ten or twenty steps.)
 """
 
 import math
@@ -14,35 +16,38 @@ ROUNDING = 1e-6  # relative; a loss that has stood still has no deviation, only 
 HUGE = 1e100  # a loss that is as good as infinite, and whose square is
 KNOWN_AFTER = 4  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = 0.05  # of a loss in the mean: it is taken over about 20 steps
-HALF = 0.5  # what becomes of the scale
+FADE = 0.9  # what a step leaves of the count of surprises
+NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
 
 
 @dataclass
 class Alarm:
-    """The usual loss, and what the last surprise did.
+    """The usual loss, and the surprises of late.
 
     Args:
         mean: Of the loss, over about 20 steps.
         spread: The variance of the loss around it.
-        scale_before: The scale before surprises lowered it; 0 once a probe has seen to it.
-        ceiling: The scale after the last surprise; infinite if that was a false alarm.
-        surprised_at: The step of the last surprise.
+        surprises: How many there were, older ones counting less.
+        is_asking: Whether no probe has answered the last one yet.
+        ceiling: The scale after the last surprise that a probe confirmed; infinite before.
+        confirmed_at: The step of that probe.
     """
 
     mean: float = 0.0
     spread: float = 0.0
-    scale_before: float = 0.0
+    surprises: float = 0.0
+    is_asking: bool = False
     ceiling: float = math.inf
-    surprised_at: int = 1
+    confirmed_at: int = 1
 
     def __post_init__(self) -> None:
         refuse_outside(
             self,
             mean=FINITE,
             spread=(0.0, FINITE[1]),
-            scale_before=(0.0, FINITE[1]),
+            surprises=(0.0, FINITE[1]),
             ceiling=(0.0, math.inf),
-            surprised_at=(1, math.inf),
+            confirmed_at=(1, math.inf),
         )
 
 
@@ -58,26 +63,43 @@ def unsurprising(alarm: Alarm, loss: float, count: int) -> float:
 
 
 def average(alarm: Alarm, loss: float, count: int) -> None:
-    """Average a loss, the `count`-th."""
+    """Average a loss, the `count`-th of its level."""
     if count == 1:
-        alarm.mean = loss
+        alarm.mean, alarm.spread = loss, 0.0
     weight, error = max(1 / count, LEAST_WEIGHT), loss - alarm.mean
     alarm.mean += weight * error
     alarm.spread = (1 - weight) * (alarm.spread + weight * error**2)
 
 
-def sound(alarm: Alarm, scale: float, t: int) -> None:
-    """Take note that the loss was a surprise at step t, which halves this scale."""
-    alarm.scale_before = max(alarm.scale_before, scale)
-    alarm.ceiling = scale * HALF
-    alarm.surprised_at = t
+def answer(alarm: Alarm, scale: float, t: int, *, is_confirmed: bool) -> None:
+    """Take note of the first probe after a surprise, which leaves this scale at step t.
 
-
-def is_false(alarm: Alarm, loss: float) -> bool:
-    """Say whether a probe that sees this loss shows that the last surprise meant nothing."""
-    return alarm.scale_before > 0 and loss <= alarm.mean
+    It confirms the surprise if it finds the loss still high, or had to shorten its step.
+    """
+    if alarm.is_asking and is_confirmed:
+        alarm.ceiling, alarm.confirmed_at = scale, t
+    alarm.is_asking = False
 
 
 def largest_scale(alarm: Alarm, t: int) -> float:
-    """Return how high the scale may be at step t: where it blew up when the time has doubled."""
-    return alarm.ceiling * t / alarm.surprised_at
+    """Return how high the scale may be at step t: what blew up may come back when time has doubled.
+
+    >>> largest_scale(Alarm(ceiling=0.1, confirmed_at=100), t=200)
+    0.2
+    """
+    return alarm.ceiling * t / alarm.confirmed_at
+
+
+def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:
+    """Count a step's surprise, if it was one; say whether the loss has another level.
+
+    >>> alarm = Alarm()
+    >>> [is_new_level(alarm, is_surprise=True) for _ in range(3)]
+    [False, False, True]
+    """
+    alarm.surprises = FADE * alarm.surprises + is_surprise
+    alarm.is_asking = alarm.is_asking or is_surprise
+    if alarm.surprises < NEW_LEVEL:
+        return False
+    alarm.surprises = 0.0
+    return True

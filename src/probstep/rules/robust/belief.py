@@ -140,4 +140,5 @@ def aimed_factor(belief: Belief, target: float, scale: float) -> float:
 
 def slope_at(belief: Belief, loss: float) -> float:
     """Return the slope to expect at this loss: in proportion to a positive one."""
-    return belief.relative_slope * loss if loss > 0 else belief.slope
+    is_relative = loss > 0 and belief.relative_slope > 0
+    return belief.relative_slope * loss if is_relative else belief.slope

@@ -12,7 +12,8 @@ from ...plain import FINITE, refuse_outside
 from ..protocol import Setting
 
 SLOW, FAST = 3.0, 12.0  # exponents of the two power laws in t that weight the averages of the loss
-KNOWN_AFTER = 3  # steps: fewer losses show no trend
+KNOWN_AFTER = 3  # losses: fewer show no trend
+NOISE = 0.65  # N / G at the best fixed rates that were measured, from 0.4 to 0.9
 FALL = 2.0  # the bound lowers the scale no faster than t^-2
 DECAY = 2.0  # under a decay to zero the rate to come is half of the present one, on average
 LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale without limit
@@ -42,7 +43,7 @@ class Bound:
 
 
 def average(bound: Bound, loss: float, count: int) -> None:
-    """Average a loss, the `count`-th."""
+    """Average a loss, the `count`-th of its level."""
     if count == 1:
         bound.recent = bound.older = loss
     weight, error = min(1.0, FAST / count), loss - bound.recent
@@ -54,19 +55,18 @@ def average(bound: Bound, loss: float, count: int) -> None:
     bound.older += min(1.0, SLOW / count) * (loss - bound.older)
 
 
-def progress(bound: Bound, t: int, setting: Setting) -> float:
-    """Return what the next e-fold of time may gain, -d(mean loss)/d(log t), as phi may use it.
+def progress(bound: Bound, count: int, setting: Setting) -> float:
+    """Return the largest phi that noise allows: N = NOISE * G for N = phi / (4 (1 - beta)).
 
-    The two averages tell it up to a standard error. Momentum makes a gradient act 1/(1-beta) times. What
-    lies within the error may all be noise, and noise does so in full. What lies beyond is progress,
-    which later gradients partly take back: it is charged with the root of 1-beta.
+    N is the excess of the loss that noise causes at this rate, G = -d(mean loss)/d(log t) what the next
+    e-fold of time gains. A lower rate would lose progress, a higher one gain noise. G is known up to a
+    standard error, and counts at least as much: where there is no evidence there is hardly a bound.
     """
     stretch = 1 / (1 / SLOW - 1 / FAST)
     fallen = stretch * (bound.older - bound.recent)
-    error = 2 * stretch * math.sqrt(bound.spread / t)
-    damping = 1 - setting.beta
-    gained = math.sqrt(damping) * max(fallen - error, 0.0) + damping * error
-    return DECAY * gained if setting.multiplier < bound.peak else gained
+    error = 2 * stretch * math.sqrt(bound.spread / count)
+    allowed = 4 * (1 - setting.beta) * NOISE * max(fallen, error)
+    return DECAY * allowed if setting.multiplier < bound.peak else allowed
 
 
 def loss_share(bound: Bound, target: float, setting: Setting) -> float:

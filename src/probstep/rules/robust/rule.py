@@ -15,16 +15,23 @@ REJECTED = (
     2.0  # a step is shortened if the loss rose by twice what it is usually predicted to change
 )
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
+FALLEN = (
+    0.1  # of the scale that was found: below it, a new level of the loss calls for a new search
+)
+UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
 # Parts that can be left out, to measure what they are for (benchmarks/ablations.py).
 PARTS = {
-    "progress": "the bound by what the next e-fold of time may gain",
+    "progress": "the bound by noise: its excess loss against the gain of the next e-fold of time",
     "loss_share": "the bound by a share of the loss",
     "curvature": "the aim at a bend: without it the bounds alone limit the scale",
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
     "restraint": "a step that went too far does not raise the scale",
-    "surprise": "a high loss sounds the alarm (without it, only an infinite one)",
+    "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
+    "ceiling": "after a surprise that a probe confirmed the scale returns slowly",
+    "level": "surprises in short order begin these averages anew",
+    "again": "after probes that saw nothing the rule searches again",
     "shares": "cosine and curvature are averaged over more probes than the slope",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
 }
@@ -89,10 +96,10 @@ class RobustRule:
 
     def is_due(self, state: RobustState) -> bool:
         """Say whether the next step is probed: the scale is uncertain, and the budget allows it."""
-        if not state.search.is_done:
-            return True
+        if not (state.search.is_done or state.belief.probes):
+            return True  # the first search, whatever it costs
         at_once, per_step = self.budget
-        is_uncertain = state.belief.variance >= self.doubt
+        is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
         return is_uncertain and state.forwards < at_once + per_step * state.t
 
     def is_searching(self, state: RobustState) -> bool:
@@ -101,10 +108,10 @@ class RobustRule:
 
     def search_again(self, state: RobustState) -> None:
         """Forget everything that is measured in units of the rate; the losses stay known."""
-        state.forwards = 0  # a new search, a new budget
+        state.forwards = state.unseen = 0  # a new search, a new budget
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = 0.0
-        state.alarm.scale_before, state.alarm.ceiling = 0.0, math.inf
+        state.alarm.ceiling = math.inf
 
     def metrics(self, state: RobustState) -> dict[str, float]:
         """Return the standard deviation of log scale."""
@@ -114,45 +121,49 @@ class RobustRule:
 
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step; return a factor of at most 1 for the scale."""
-        state.t = t = state.t + 1
+        state.t += 1
         state.bound.peak = max(state.bound.peak, setting.multiplier)
-        is_surprise = self._average_loss(state, loss)
-        belief.drift(state.belief, t)
-        factor = 1.0
-        if is_surprise:
-            alarm.sound(state.alarm, scale, t)
+        belief.drift(state.belief, state.t)
+        if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
             belief.doubt(state.belief)
-            factor = alarm.HALF
+            return DOWN if scale > LEAST_SCALE else 1.0
+        if self._is_new_level(state, loss) and scale < FALLEN * state.search.found:
+            # What lowered the scale so far no longer holds, and nothing else is known.
+            state.search = search.Search()
         if scale < LEAST_SCALE:
             return 1.0
-        allowed = self._bound(state, setting) / (scale * factor)
-        return factor * bound.slowed(allowed, t, DOWN)
+        return bound.slowed(self._bound(state, setting) / scale, state.losses + 1, DOWN)
 
-    def _average_loss(self, state: RobustState, loss: float) -> bool:
-        """Average a loss; say whether it was surprisingly high."""
-        if not abs(loss) < alarm.HUGE:
-            return True
-        count = state.t - 1  # of losses, this one included
+    def _is_new_level(self, state: RobustState, loss: float) -> bool:
+        """Average a loss; say whether the averages begin anew with it.
+
+        A loss that is surprisingly high asks for a probe. Several in short order are another level.
+        """
+        state.losses += 1
         usual = loss
         if "surprise" not in self.without:
             # One outlier must pass neither for a rise of the loss nor for noise.
-            usual = alarm.unsurprising(state.alarm, loss, count)
-        alarm.average(state.alarm, usual, count)
-        bound.average(state.bound, usual, count)
-        return usual < loss
+            usual = alarm.unsurprising(state.alarm, loss, state.losses)
+        if usual < loss:
+            belief.doubt(state.belief)
+        is_new = alarm.is_new_level(state.alarm, is_surprise=usual < loss)
+        is_new = is_new and "level" not in self.without
+        if is_new:
+            state.losses, usual = 1, loss
+        alarm.average(state.alarm, usual, state.losses)
+        bound.average(state.bound, usual, state.losses)
+        return is_new
 
     def _bound(self, state: RobustState, setting: Setting) -> float:
         """Return the largest scale whose steps promise no more than there is to gain."""
-        loss = state.bound.recent
-        slope = belief.slope_at(state.belief, loss)
-        if state.t <= bound.KNOWN_AFTER or not slope > 0:
+        if state.losses < bound.KNOWN_AFTER:
             return math.inf
-        allowed = math.inf
+        allowed, loss = math.inf, state.bound.recent
         if "progress" not in self.without:
-            allowed = bound.progress(state.bound, state.t, setting)
+            allowed = bound.progress(state.bound, state.losses, setting)
         if "loss_share" not in self.without and loss > 0:
             allowed = min(allowed, bound.loss_share(state.bound, self.target, setting))
-        return bound.largest_scale(allowed, slope, setting)
+        return bound.largest_scale(allowed, belief.slope_at(state.belief, loss), setting)
 
     # A probed step
 
@@ -162,6 +173,20 @@ class RobustRule:
 
     def judge(self, state: RobustState, seen: Observation) -> Decision:
         """Learn from a probe, and say what becomes of step and scale."""
+        decision = self._judge(state, seen)
+        self._count_unseen(state, decision)
+        return decision
+
+    def _count_unseen(self, state: RobustState, decision: Decision) -> None:
+        """Search again after several probes in a row that saw nothing: a dead rate must not stay."""
+        if decision.word != "uninformative":
+            state.unseen = 0
+        elif state.search.is_done:
+            state.unseen += 1
+            if state.unseen >= UNSEEN and "again" not in self.without:
+                state.search, state.unseen = search.Search(), 0
+
+    def _judge(self, state: RobustState, seen: Observation) -> Decision:
         state.forwards += 1
         step = seen.step
         if not math.isfinite(step.loss) or not step.slope * step.slope > 0:
@@ -179,7 +204,8 @@ class RobustRule:
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
         factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
-        state.alarm.scale_before = 0.0
+        is_confirmed = seen.tries > 1 or step.loss > state.alarm.mean
+        alarm.answer(state.alarm, factor * _scale(step), state.t, is_confirmed=is_confirmed)
         return Decision(factor, ratio, _word(factor) if is_visible else "uninformative")
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
@@ -190,6 +216,7 @@ class RobustRule:
         if math.isfinite(bend) and bend > 0:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta)
+        state.search.found = factor * _scale(seen.step)
         return Decision(factor, ratio, "search")
 
     def _is_bad(self, state: RobustState, seen: Observation) -> bool:
@@ -212,7 +239,6 @@ class RobustRule:
             aimed = belief.aimed_factor(state.belief, self.target, _scale(seen.step))
             again = min(max(aimed, least), most)
         belief.doubt(state.belief)
-        state.alarm.scale_before = 0.0  # the alarm was no false one
         return Decision(1.0, ratio, "reject", again)
 
     def _learn(self, state: RobustState, seen: Observation, *, with_curvature: bool = True) -> None:
@@ -225,16 +251,14 @@ class RobustRule:
         )
 
     def _largest_factor(self, state: RobustState, step: Proposal, ratio: float) -> float:
-        """Return the largest factor of a probe, after taking note of a false alarm."""
+        """Return the largest factor of a probe."""
         went_too_far = step.slope > 0 and 2 - ratio > self.target
         if went_too_far and "restraint" not in self.without:
             return 1.0
-        scale, up = _scale(step), self.up
-        if alarm.is_false(state.alarm, step.loss):
-            up = max(up, state.alarm.scale_before / scale)
-            state.alarm.ceiling = math.inf
-        up = min(up, max(alarm.largest_scale(state.alarm, state.t) / scale, 1.0))
-        return min(up, max(self._bound(state, step.setting) / scale, 1.0))
+        largest = self._bound(state, step.setting)
+        if "ceiling" not in self.without:
+            largest = min(largest, alarm.largest_scale(state.alarm, state.t))
+        return min(self.up, max(largest / _scale(step), 1.0))
 
 
 def _scale(step: Proposal) -> float:

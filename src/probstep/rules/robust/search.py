@@ -27,13 +27,15 @@ class Search:
     Args:
         is_done: Whether it is over.
         too_long: The lowest rate that proved too high.
+        found: The scale that it found; 0 before.
     """
 
     is_done: bool = False
     too_long: float = math.inf
+    found: float = 0.0
 
     def __post_init__(self) -> None:
-        refuse_outside(self, too_long=(0.0, math.inf))
+        refuse_outside(self, too_long=(0.0, math.inf), found=(0.0, math.inf))
 
 
 def first_length(proposal: Proposal) -> float:

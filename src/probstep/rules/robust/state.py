@@ -19,6 +19,8 @@ class RobustState:
     Args:
         t: The step that comes, from 1 on.
         forwards: The probes made, each a forward pass.
+        losses: How many losses the averages hold: those since the loss has its present level.
+        unseen: The probes in a row that could see nothing.
         search: How far the search of the first batch has come.
         belief: What probes said.
         bound: What the losses say about the gain to come.
@@ -27,13 +29,21 @@ class RobustState:
 
     t: int = 1
     forwards: int = 0
+    losses: int = 0
+    unseen: int = 0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
     bound: Bound = field(default_factory=Bound)
     alarm: Alarm = field(default_factory=Alarm)
 
     def __post_init__(self) -> None:
-        refuse_outside(self, t=(1, math.inf), forwards=(0, math.inf))
+        refuse_outside(
+            self,
+            t=(1, math.inf),
+            forwards=(0, math.inf),
+            losses=(0, math.inf),
+            unseen=(0, math.inf),
+        )
 
 
 # The keys of 0.1.0, in one flat dictionary, and where their values are now.
@@ -56,11 +66,11 @@ FLAT = {
     "peak": ("bound", "peak"),
     "mean": ("alarm", "mean"),
     "mean_spread": ("alarm", "spread"),
-    "lent": ("alarm", "scale_before"),
     "ceiling": ("alarm", "ceiling"),
-    "surprised_at": ("alarm", "surprised_at"),
+    "surprised_at": ("alarm", "confirmed_at"),
 }
-DROPPED = {"log_gradient"}  # 0.1.0 also watched the norm of the gradient
+# 0.1.0 also watched the norm of the gradient, and lowered the scale at surprises.
+DROPPED = {"log_gradient", "lent"}
 
 
 def restore(plain: Mapping[str, Any]) -> RobustState:
@@ -75,4 +85,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     for key, (*parts, name) in FLAT.items():
         place = nested[parts[0]] if parts else nested
         place[name] = flat[key]
+    nested |= {"losses": nested["t"] - 1, "unseen": 0}
+    nested["alarm"] |= {"surprises": 0.0, "is_asking": False}
+    nested["search"]["found"] = 0.0
     return nested
