@@ -351,3 +351,11 @@ def test_a_grad_scaler_that_is_asked_hears_nothing(rule):
         scaler.step(opt, loss=loss, reevaluate=forward)
         scaler.update()
     assert opt.metrics()["steps"] == 3
+
+
+@pytest.mark.parametrize("theta", [1e-157, 1e-160, 1e-161])
+def test_a_loss_near_the_smallest_float_claims_nothing_of_the_gradients(theta):
+    param = nn.Parameter(torch.tensor([theta], dtype=torch.float64))
+    opt = ProbStep(torch.optim.SGD([param], lr=0.1))
+    opt.step(lambda: (param**2).sum())
+    assert opt.metrics()["slope_factor"] in (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The alarm: a surprising loss halves the scale, and a false alarm gives it back."""
+"""The alarm: a surprising loss asks for a probe, and what that confirms holds the scale back."""
 
 import math
 
@@ -53,32 +53,77 @@ def test_rounding_of_a_loss_that_stands_still_is_no_surprise():
     assert alarm.unsurprising(state, 1.0 + 1e-5, count) == 1.0
 
 
+def is_new_level_after(surprises):
+    """Say whether the last of these steps, each a surprise or not, shows a new level."""
+    state = Alarm()
+    return [alarm.is_new_level(state, is_surprise=bool(k)) for k in surprises][-1]
+
+
+def test_three_surprises_within_five_steps_are_a_new_level_and_within_six_they_are_not():
+    assert is_new_level_after([1, 0, 1, 0, 1])
+    assert is_new_level_after([1, 1, 1])
+    assert not is_new_level_after([1, 0, 1, 0, 0, 1])
+    assert not is_new_level_after([1, 1])
+
+
+def test_a_new_level_is_told_once_and_the_count_begins_anew():
+    state = Alarm()
+    told = [alarm.is_new_level(state, is_surprise=True) for _ in range(6)]
+    assert told == [False, False, True, False, False, True]
+
+
+def test_the_scale_may_rise_above_a_ceiling_in_proportion_to_time():
+    state = Alarm(ceiling=0.5, confirmed_at=40)
+    assert [alarm.largest_scale(state, t) for t in (40, 60, 80)] == pytest.approx([0.5, 0.75, 1.0])
+
+
+def test_before_any_surprise_was_confirmed_there_is_no_ceiling():
+    assert alarm.largest_scale(Alarm(), t=7) == math.inf
+
+
 # The rule that composes it
 
 
-def trained(*losses, scale=1.0, rule=None):
+def trained(*losses, scale=1.0, rule=None, found=1.0):
     """A state after steady losses and these, each told with the scale as it then was."""
     rule = rule or RobustRule()
     state = RobustState(
-        search=Search(is_done=True), belief=Belief(cosine=1.0, steepness=1.0, probes=9)
+        search=Search(is_done=True, found=found),
+        belief=Belief(cosine=1.0, steepness=1.0, probes=9, variance=0.05),
     )
     for loss in (*STEADY, *losses):
         scale *= rule.notice(state, loss, scale, Setting())
     return state, scale
 
 
-def probe(scale, loss=1.0):
+def probe(scale, loss=0.9, tries=1):
     """A probe of a good step without curvature, which teaches nothing because it has no norms."""
     step = Proposal(loss, slope=scale, rate=scale)
-    return Observation(step, loss_after=loss - scale)
+    return Observation(step, loss_after=loss - scale, tries=tries)
 
 
-@pytest.mark.parametrize("loss", [100.0, math.inf, math.nan, 1e150])
-def test_a_surprise_halves_the_scale_and_asks_for_a_probe(loss):
+def test_a_surprise_moves_nothing_and_makes_the_next_step_a_probed_one():
+    rule = RobustRule(doubt=0.9)
+    state, scale = trained(1.0)
+    assert not rule.is_due(state)
+    state, scale = trained(100.0)
+    assert scale == 1.0
+    assert rule.is_due(state)
+
+
+@pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan, 1e150])
+def test_a_loss_that_is_not_finite_halves_the_scale_at_once_and_asks_for_a_probe(loss):
+    rule = RobustRule(doubt=0.9)
     state, scale = trained(loss)
     assert scale == 0.5
-    assert state.belief.variance == 1.0
-    assert RobustRule().is_due(state)
+    assert rule.is_due(state)
+
+
+@pytest.mark.parametrize("loss", [math.inf, math.nan])
+def test_a_loss_that_is_not_finite_is_in_no_average(loss):
+    (with_it, _), (without, _) = trained(loss), trained()
+    assert (with_it.losses, with_it.bound) == (without.losses, without.bound)
+    assert with_it.alarm == without.alarm
 
 
 def test_one_outlier_passes_neither_for_a_rise_of_the_loss_nor_for_noise():
@@ -87,27 +132,77 @@ def test_one_outlier_passes_neither_for_a_rise_of_the_loss_nor_for_noise():
     assert with_outlier.bound.recent == pytest.approx(without.bound.recent, rel=0.02)
 
 
-def test_after_a_false_alarm_the_next_probe_gives_the_scale_back_once():
+def test_a_surprise_that_the_probe_does_not_confirm_costs_nothing():
     rule = RobustRule()
-    state, scale = trained(100.0, 1.0, 100.0)
-    assert scale == 0.25
-    decision = rule.judge(state, probe(scale, loss=0.99))
-    assert decision.factor == pytest.approx(4.0)
-    assert rule.judge(state, probe(1.0, loss=0.99)).factor == pytest.approx(rule.up)
+    state, scale = trained(100.0)
+    assert rule.judge(state, probe(scale)).factor == rule.up
+    assert state.alarm.ceiling == math.inf
 
 
-def test_after_a_true_alarm_the_scale_returns_only_when_the_time_has_doubled():
+CONFIRMING = {"a loss still high": {"loss": 5.0}, "a step that was shortened": {"tries": 2}}
+
+
+@pytest.mark.parametrize("case", CONFIRMING)
+def test_a_surprise_that_the_probe_confirms_holds_the_scale_until_the_time_has_doubled(case):
     rule = RobustRule()
     state, scale = trained(100.0)
     at = state.t
-    factor = rule.judge(state, probe(scale, loss=5.0)).factor  # far above the mean
-    assert factor == 1.0
+    scale *= rule.judge(state, probe(scale, **CONFIRMING[case])).factor
+    assert rule.judge(state, probe(scale)).factor == 1.0
     state.t = 2 * at
-    assert alarm.largest_scale(state.alarm, state.t) == pytest.approx(1.0)
-    assert rule.judge(state, probe(scale, loss=0.5)).factor == pytest.approx(rule.up)
+    assert rule.judge(state, probe(scale)).factor == rule.up
+    assert rule.judge(state, probe(2 * scale)).factor == 1.0
 
 
-def test_without_the_part_only_a_loss_that_is_not_finite_sounds_the_alarm():
-    rule = RobustRule(without=frozenset({"surprise"}))
-    assert trained(100.0, rule=rule)[1] == 1.0
-    assert trained(math.inf, rule=rule)[1] == 0.5
+@pytest.mark.parametrize("case", CONFIRMING)
+def test_without_a_surprise_there_is_nothing_to_confirm(case):
+    rule = RobustRule()
+    state, scale = trained()
+    rule.judge(state, probe(scale, **CONFIRMING[case]))
+    assert state.alarm.ceiling == math.inf
+
+
+def test_only_the_first_probe_after_a_surprise_answers_it():
+    rule = RobustRule()
+    state, scale = trained(100.0)
+    rule.judge(state, probe(scale))
+    rule.judge(state, probe(scale, loss=5.0))
+    assert state.alarm.ceiling == math.inf
+
+
+def test_a_new_level_of_the_loss_begins_its_averages_anew():
+    state, _ = trained(100.0, 100.0)
+    assert state.losses == len(STEADY) + 2
+    state, scale = trained(100.0, 100.0, 90.0)
+    assert scale == 1.0
+    assert state.losses == 1
+    assert (state.alarm.mean, state.alarm.spread) == (90.0, 0.0)
+    assert state.bound.recent == state.bound.older == 90.0
+
+
+@pytest.mark.parametrize(("found", "is_searching"), [(9.9, False), (10.1, True)])
+def test_a_new_level_calls_for_a_search_only_where_the_scale_has_fallen_to_a_tenth(
+    found, is_searching
+):
+    state, _ = trained(100.0, 100.0, 100.0, found=found)
+    assert RobustRule().is_searching(state) == is_searching
+
+
+def test_without_the_surprise_only_a_loss_that_is_not_finite_asks_for_a_probe():
+    rule = RobustRule(doubt=0.9, without=frozenset({"surprise"}))
+    assert not rule.is_due(trained(100.0, rule=rule)[0])
+    assert rule.is_due(trained(math.inf, rule=rule)[0])
+
+
+def test_without_the_level_a_lasting_rise_begins_nothing_anew():
+    rule = RobustRule(without=frozenset({"level"}))
+    state, _ = trained(100.0, 100.0, 100.0, rule=rule, found=1e9)
+    assert state.losses == len(STEADY) + 3
+    assert not rule.is_searching(state)
+
+
+def test_without_the_ceiling_a_confirmed_surprise_holds_nothing_back():
+    rule = RobustRule(without=frozenset({"ceiling"}))
+    state, scale = trained(100.0, rule=rule)
+    scale *= rule.judge(state, probe(scale, loss=5.0)).factor
+    assert rule.judge(state, probe(scale)).factor == rule.up

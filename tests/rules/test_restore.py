@@ -35,7 +35,9 @@ VERSION_0_1_0 = {
 THE_SAME_NOW = {
     "t": 7,
     "forwards": 11,
-    "search": {"is_done": True, "too_long": 0.5},
+    "losses": 6,
+    "unseen": 0,
+    "search": {"is_done": True, "too_long": 0.5, "found": 0.0},
     "belief": {
         "variance": 0.25,
         "probes": 3,
@@ -50,9 +52,10 @@ THE_SAME_NOW = {
     "alarm": {
         "mean": 2.25,
         "spread": 0.03125,
-        "scale_before": 0.125,
+        "surprises": 0.0,
+        "is_asking": False,
         "ceiling": math.inf,
-        "surprised_at": 2,
+        "confirmed_at": 2,
     },
 }
 
@@ -92,9 +95,8 @@ def test_the_keys_of_a_state_never_change():
     state = rule.init()
     use(rule, state, range(20))
     assert as_plain(state).keys() == THE_SAME_NOW.keys()
-    assert all(
-        as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in ("belief", "alarm")
-    )
+    parts = ("search", "belief", "bound", "alarm")
+    assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
 def test_a_state_of_version_0_1_0_is_read():
@@ -127,6 +129,7 @@ def test_an_impossible_count_of_steps_is_refused(saved, bad):
     ("part", "name", "bad"),
     [
         ("search", "too_long", math.nan),
+        ("search", "found", -1.0),
         ("belief", "variance", math.nan),
         ("belief", "variance", 1.5),
         ("belief", "curvature", math.nan),
@@ -136,6 +139,8 @@ def test_an_impossible_count_of_steps_is_refused(saved, bad):
         ("bound", "spread", -1.0),
         ("alarm", "mean", math.inf),
         ("alarm", "ceiling", math.nan),
+        ("alarm", "surprises", -1.0),
+        ("alarm", "confirmed_at", 0),
     ],
 )
 def test_an_impossible_number_is_refused_by_its_name(part, name, bad):

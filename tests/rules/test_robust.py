@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust.belief import Belief
-from probstep.rules.robust.rule import DOWN, PARTS, SHORTER, TRIES
+from probstep.rules.robust.rule import DOWN, PARTS, SHORTER, TRIES, UNSEEN
 from probstep.rules.robust.search import VISIBLE, Search
 from probstep.rules.robust.state import RobustState
 
@@ -151,6 +151,45 @@ def test_below_the_rounding_of_the_loss_a_probe_teaches_no_curvature():
     assert state.belief.curvature != 3.0
 
 
+def nothing(k):
+    """A probe that sees nothing, for one of several reasons."""
+    reasons = ({"slope": 0.0}, {"loss": math.nan}, {"resolution": 1.0})
+    return seen(0.95, **reasons[k % len(reasons)])
+
+
+def test_after_five_probes_in_a_row_that_see_nothing_it_searches_again():
+    rule, state = RobustRule(), settled()
+    for k in range(UNSEEN):
+        assert not rule.is_searching(state)
+        rule.judge(state, nothing(k))
+    assert rule.is_searching(state)
+
+
+def test_a_probe_that_sees_something_ends_the_row_of_those_that_do_not():
+    rule, state = RobustRule(), settled()
+    for k in range(UNSEEN - 1):
+        rule.judge(state, nothing(k))
+    rule.judge(state, seen(0.95))
+    rule.judge(state, nothing(0))
+    assert not rule.is_searching(state)
+
+
+def test_a_search_again_stays_within_the_budget():
+    rule, state = RobustRule(budget=(10.0, 0.0)), settled(variance=1e-9)
+    state.search = Search()
+    assert rule.is_due(state)
+    state.forwards = 10
+    assert not rule.is_due(state)
+
+
+def test_a_search_remembers_the_scale_that_it_found():
+    rule = RobustRule()
+    state = rule.init()
+    decision = rule.judge(state, seen(0.95))
+    assert decision.again is None
+    assert state.search.found == pytest.approx(0.1 * decision.factor)
+
+
 def test_its_metrics_are_the_deviation_of_log_scale():
     assert RobustRule().metrics(settled(variance=0.25)) == {"log_scale_deviation": 0.5}
 
@@ -161,10 +200,11 @@ def answers(rule, steps=300):
     state.t = 1
     for k in range(steps):
         scale, loss = 10 ** rng.uniform(-4, 1), 10 * math.exp(-k / 30) + rng.expovariate(100.0)
-        loss += 20.0 if k % 50 == 49 else 0.0
+        loss += 1e3 if k % 50 > 44 else 0.0  # a new level for a while
         gradient, length = rng.uniform(1, 3), scale * rng.uniform(0.5, 2)
         slope, bent = gradient * length * rng.uniform(0.2, 1), length**2 * rng.expovariate(0.2)
-        step = Proposal(loss, slope, rate=scale, norms=Norms(gradient, length))
+        resolution = slope if k % 100 > 90 else 0.0  # probes that see nothing
+        step = Proposal(loss, slope, resolution, rate=scale, norms=Norms(gradient, length))
         given.append(rule.judge(state, Observation(step, loss - slope + bent / 2)))
         given.append(rule.notice(state, loss, scale, Setting()))
     return given

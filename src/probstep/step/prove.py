@@ -325,6 +325,8 @@ def slope_factor(
         return UNTOLD
     shortest = SHORTEST / 10 if rounding > 10 * SINGLE else SHORTEST
     length, visible = shortest * rounding * size / promised, shortest / 10 * rounding * size
+    if not min(length, visible) > 0:  # a loss so near to 0 has no changes that are visible
+        return UNTOLD
     is_constant, has_grown = True, False
     with trial.aside() as aside:
         while length * promised < FAR * size:

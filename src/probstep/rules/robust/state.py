@@ -85,7 +85,8 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     for key, (*parts, name) in FLAT.items():
         place = nested[parts[0]] if parts else nested
         place[name] = flat[key]
-    nested |= {"losses": nested["t"] - 1, "unseen": 0}
+    t = flat["t"]  # what is no count is refused with the others
+    nested |= {"losses": t - 1 if isinstance(t, int) else t, "unseen": 0}
     nested["alarm"] |= {"surprises": 0.0, "is_asking": False}
     nested["search"]["found"] = 0.0
     return nested
