@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -36,7 +37,8 @@ def commands_of(block: Block) -> list[str]:
 
 def is_run(command: str) -> bool:
     """Say whether a command is run here."""
-    return not any(re.match(pattern, command) for pattern in NOT_RUN)
+    is_possible = "--parquet" not in command or find_spec("pyarrow") is not None  # of an extra
+    return is_possible and not any(re.match(pattern, command) for pattern in NOT_RUN)
 
 
 def words_of(command: str) -> list[str]:
@@ -53,7 +55,6 @@ def run(command: str) -> None:
 
 
 def make_results(out: Path) -> None:
-    """Make an output directory, and the file of an export beside it."""
+    """Make an output directory."""
     Path("my.toml").write_text(PLAN, encoding="utf-8")
     run(f"probstep run my.toml --out {out}")
-    run(f"probstep export {out} --parquet --to {out}.parquet")
