@@ -23,15 +23,22 @@ NOT_RUN = {
     r"pip install ": "it installs packages; that the extra exists is tested",
     r"python -m probstep\.bench\.data ": "it downloads; that the data sets exist is tested",
     r"probstep run demo ": "it takes a minute; the plan is read instead",
-    r"probstep run paper-small ": "it needs data sets and hours; the plan is read instead",
+    r"probstep run paper(-small)? ": "it needs data sets and hours; the plan is read instead",
+    r"probstep export runs/paper-small ": "it needs those runs; that it is a command is tested",
+    r"python benchmarks/": "it takes minutes of a machine of its own; that it exists is tested",
     r"probstep live ": "it serves until it is stopped; tests/bench/live does that",
     r"probstep --install-completion": "it changes the start-up files of the user's shell",
 }
 
 
 def commands_of(block: Block) -> list[str]:
-    """Return the commands of a block: what follows `$ `, without comments and the `&` at the end."""
-    typed = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
+    """Return the commands of a block, without comments and the `&` at the end.
+
+    In a block of the language `console` they follow `$ `; one of the language `bash` has nothing else.
+    """
+    prompt = "$ " if block.language == "console" else ""
+    lines = [line for line in block.text.splitlines() if line and line.startswith(prompt)]
+    typed = [line.removeprefix(prompt) for line in lines]
     return [re.sub(r"\s+#\s.*|\s+&$", "", line).strip() for line in typed]
 
 

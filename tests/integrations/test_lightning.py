@@ -177,7 +177,9 @@ def test_every_precision_is_probed_as_it_is_trained(precision):
     module = Module(lr=1e-4)
     opt = fit(module, adaptation=adapted_by(PaperRule()), precision=precision).optimizers[0]
     probe = opt.last_probe
-    assert opt.metrics()["probe_forwards"] == 3 * BATCHES + 1  # the first proves the loss
+    # The first proves the loss, and where the loss is coarse also looks at its slope, both ways.
+    proving = 3 if precision == "bf16-mixed" else 1
+    assert opt.metrics()["probe_forwards"] == 3 * BATCHES + proving
     assert opt.metrics()["probes/unpaired"] == 0
     if precision != "bf16-mixed":  # whose loss is too coarse for a step so small
         assert probe.ratio == pytest.approx(2, abs=0.2)
