@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import probstep
 
+from .commands import make_results, run
+
 Names = dict[str, Any]
 BATCHES = 8  # a whole number of windows of 1, 2 and 4
 SIZE = 6
@@ -64,6 +66,11 @@ def loop_with_optimizer(count: int = 1) -> Names:
     model, (x, y) = names["model"], next(iter(names["batches"]))
     opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-6))
     return names | {"opt": opt, "x": x, "y": y}
+
+
+def bare_optimizer(count: int = 1) -> Names:
+    names = loop_with_optimizer()
+    return names | {"optimizer": names["opt"].base}
 
 
 def micro_batches(count: int) -> Names:
@@ -118,6 +125,7 @@ def transformers_trainer(count: int) -> Names:
     args = TrainingArguments(
         output_dir="out",
         learning_rate=1e-6,
+        lr_scheduler_type="constant",
         num_train_epochs=1,
         per_device_train_batch_size=SIZE,
         gradient_accumulation_steps=count,
@@ -146,7 +154,13 @@ def accelerate_loop(count: int) -> Names:
 def tensorboard_writer(count: int) -> Names:
     from torch.utils.tensorboard import SummaryWriter
 
-    return loop_with_optimizer() | {"SummaryWriter": SummaryWriter}
+    writers: list[SummaryWriter] = []
+
+    def opened(folder: str) -> SummaryWriter:
+        writers.append(SummaryWriter(folder))
+        return writers[-1]
+
+    return loop_with_optimizer() | {"SummaryWriter": opened, "writers": writers}
 
 
 def other_loggers(count: int) -> Names:
@@ -169,10 +183,15 @@ def records(count: int) -> Names:
     import duckdb
     import pandas as pd
 
-    from .commands import make_results
-
     make_results(Path("results"))
     return {"duckdb": duckdb, "pandas": pd, "glob": glob}
+
+
+def export(count: int) -> Names:
+    """The file that a command of the page writes, beside its output directory."""
+    names = records(count)
+    run("probstep export results --parquet --to results.parquet")
+    return names
 
 
 def nothing(count: int) -> Names:
@@ -225,6 +244,7 @@ def a_step_adapts(names: Names) -> None:
 
 def events_are_written(names: Names) -> None:
     take_a_step(names)
+    names["writers"][0].close()
     assert list(Path("runs/1").glob("events.*"))
 
 
@@ -233,6 +253,12 @@ def all_loggers_are_told(names: Names) -> None:
     first, second, third = names["logged"]
     assert first == {f"probstep/{name}": number for name, number in second.items()}
     assert second.keys() == third.keys() == names["opt"].metrics().keys()
+
+
+def recurrence_was_proved(names: Names) -> None:
+    numbers = names["opt"].metrics()
+    assert numbers["probes/search"] == 1
+    assert numbers["probes/unpaired"] == 0
 
 
 def frame_has_a_row_per_epoch(names: Names) -> None:
@@ -261,7 +287,6 @@ def method_was_trained(names: Names) -> None:
 
 
 FIRST = Surroundings(loop, opt_adapts)
-FRAME = Surroundings(records, frame_has_a_row_per_epoch, needs="duckdb")
 SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("README.md", "import probstep"): FIRST,
     ("README.md", "opt.zero_grad()"): Surroundings(loop_with_optimizer, opt_adapts),
@@ -280,8 +305,14 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("docs/methods.md", "from probstep.bench.methods import Method"): Surroundings(
         only_torch, method_builds_an_optimizer
     ),
-    ("docs/bench.md", 'duckdb.sql("select method'): FRAME,
-    ("docs/bench.md", 'duckdb.sql("select settings'): FRAME,
+    ("docs/bench.md", 'duckdb.sql("select method'): Surroundings(
+        records, frame_has_a_row_per_epoch
+    ),
+    ("docs/bench.md", 'duckdb.sql("select settings'): Surroundings(
+        export, frame_has_a_row_per_epoch, needs="pyarrow"
+    ),
+    ("docs/checks.md", "opt = probstep.ProbStep("): Surroundings(bare_optimizer, a_step_adapts),
+    ("docs/state.md", "import torch"): Surroundings(nothing, recurrence_was_proved),
     ("docs/trainers.md", "from probstep.integrations.lightning"): Surroundings(
         lightning_loop, trainer_fits, accumulates=True, needs="lightning"
     ),

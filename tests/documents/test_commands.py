@@ -14,7 +14,7 @@ from probstep.bench.plans import list_runs, parse_plan, read_plan
 from .commands import NOT_RUN, PLAN, commands_of, is_run, make_results, run, words_of
 from .pages import PAGES, ROOT, all_blocks, blocks_of, read
 
-BLOCKS = all_blocks("console")
+BLOCKS = [*all_blocks("console"), *all_blocks("bash")]
 COMMANDS = sorted({command for block in BLOCKS for command in commands_of(block)})
 WITH_COMMANDS = sorted({block.page for block in BLOCKS if any(map(is_run, commands_of(block)))})
 
@@ -28,7 +28,7 @@ def test_the_commands_of_a_page_run_in_their_order(
     if page == "docs/report.md":  # its first command reads what the page on the bench has made
         make_results(Path("results"))
     for block in blocks_of(page):
-        if block.language == "console":
+        if block.language in ("console", "bash"):
             for command in filter(is_run, commands_of(block)):
                 run(command)
         elif block.language == "text":
@@ -56,6 +56,8 @@ def test_a_command_that_is_not_run_is_one_that_exists(command: str) -> None:
             set(extras)
             <= tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"].keys()
         )
+    elif words[0].startswith("benchmarks/"):
+        assert (ROOT / words[0]).exists()
     elif program == "python":
         assert set(words[2 : words.index("--data-dir")]) <= CATALOG.keys()
     elif not words[0].startswith("--"):

@@ -7,7 +7,7 @@ import pytest
 
 from .pages import PAGES, ROOT, blocks_of, read
 
-LANGUAGES = {"python", "console", "toml", "text"}
+LANGUAGES = {"python", "console", "bash", "toml", "text"}
 COLUMNS = 100  # docs/width.css makes room for them
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -59,7 +59,7 @@ def test_every_block_says_its_language_and_fits_the_page(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "docs" / "figures").iterdir()), ids=lambda p: p.name
+    "path", sorted((ROOT / "docs" / "figures").rglob("*.svg")), ids=lambda p: p.name
 )
 def test_a_figure_reads_in_light_and_dark(path) -> None:
     """It brings its own ground, or knows both modes."""
