@@ -232,7 +232,7 @@ class ProbStep(Wrapper):
             reevaluate: Computes the loss of the coming step's batch again; None if there is no batch, or
                 not before the closure has run.
             loss: That loss, if it is at hand; otherwise it costs one more forward pass, on a probed step
-                and, for a rule that watches every loss (RobustRule), on any other.
+                and, for a rule that wants the loss of every step (RobustRule), on any other.
             grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
         self._arrival.hand_over(Given(reevaluate, loss, grad_scale))
