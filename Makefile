@@ -7,7 +7,7 @@ INSTALL := $(PIP) install --constraint constraints.txt
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs clean
+.PHONY: help demo test lint results docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -24,6 +24,10 @@ lint: .venv/test.done  ## check style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+results: .venv/demo.done  ## make the pages of measurements again, from benchmarks/records
+	$(BIN)/probstep page reproduction
+	$(BIN)/probstep page robust
 
 docs: .venv/docs.done  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

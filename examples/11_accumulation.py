@@ -17,7 +17,7 @@ def main() -> float:
     opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
     window = Window(opt, weight=1 / PARTS)
     for step, batch in enumerate(batches(epochs=24, size=50), start=1):
-        loss = window.run(lambda batch=batch: loss_of(model, batch))
+        loss = window.run(loss_of, model, batch)
         (loss / PARTS).backward()
         if step % PARTS == 0:
             opt.step()

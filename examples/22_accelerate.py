@@ -22,7 +22,7 @@ def main() -> float:
     for _ in range(8):
         for batch in loader:
             with accelerator.accumulate(model):
-                loss = window.run(lambda batch=batch: loss_of(model, batch))
+                loss = window.run(loss_of, model, batch)
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)

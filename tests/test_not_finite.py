@@ -58,7 +58,8 @@ def test_on_the_host_parameters_and_moments_are_untouched(setting, base, form):
 @pytest.mark.parametrize("size", [3, 1 << 16])
 def test_a_gradient_that_is_not_finite_is_seen_in_every_format(dtype, size):
     theta = nn.Parameter(torch.ones(size, dtype=dtype))
-    opt = ProbStep(torch.optim.SGD([theta], lr=1e-3), PaperRule(), probe=probstep.Every(100))
+    base = torch.optim.SGD([theta], lr=1e-3)
+    opt = ProbStep(base, PaperRule(), probe=probstep.Every(100), check=False)
     for k in range(2):
         opt.zero_grad()
         theta.grad = torch.ones_like(theta)

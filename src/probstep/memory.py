@@ -96,7 +96,7 @@ class Health:
         steepest: The steepest slope so far, of a step at rate 1.
         taken_back: Probed steps in a row that were taken back.
         found: The scale after the last search; 0 without one.
-        highest: The highest scale so far.
+        highest: The highest scale so far that a probe found good.
         gradient: The norm of the last probed gradient; 0 if the rule measures none.
         loss: The loss there.
         repeats: How often in a row that norm was the same though the loss was not.
@@ -127,7 +127,8 @@ class Health:
         self.taken_back = self.taken_back + 1 if rejected else 0
         if probe.decision == "search":
             self.found = self.highest = probe.scale
-        self.highest = max(self.highest, probe.scale)
+        if probe.decision in ("up", "keep"):  # not a rate of the user's that proved too high
+            self.highest = max(self.highest, probe.scale)
         self._see_gradient(seen)
 
     def _see_gradient(self, seen: Observation) -> None:

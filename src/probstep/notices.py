@@ -84,7 +84,8 @@ class Notices:
                 f"was predicted to change by {probe.slope:.3g} of {probe.loss:.6g}), so the scale has "
                 "not moved by them. "
                 + (
-                    "The steps were empty: the gradients are zero, or do not belong to this loss."
+                    "The steps were empty. Either they are below the rounding of the parameters: start "
+                    "from a larger rate. Or the gradients are zero, or not those of this loss."
                     if is_flat
                     else "The gradients have not vanished: start from a larger rate, and see that "
                     "they are those of this loss."

@@ -46,12 +46,16 @@ def prepared(accelerator, rule=None, lr=1e-3, dropout=0.2):
     return accelerator.prepare(model, opt, loader())
 
 
-def train(accelerator, model, opt, batches, *, epochs=2, clip=None, window=None):
-    window = window or track(accelerator, opt)
+def train(accelerator, model, opt, batches, *, epochs=2, clip=None):
+    window = track(accelerator, opt)
+
+    def loss_of(x, y):
+        return nn.functional.cross_entropy(model(x), y)
+
     for _ in range(epochs):
         for x, y in batches:
             with accelerator.accumulate(model):
-                loss = window.run(lambda x=x, y=y: nn.functional.cross_entropy(model(x), y))
+                loss = window.run(loss_of, x, y)
                 accelerator.backward(loss)
                 if clip is not None and accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), clip)
@@ -92,18 +96,19 @@ def test_a_step_too_small_to_bend_shows_the_ratio_two(accumulate, clip, precisio
 
 
 @for_every_rule
-def test_it_equals_a_plain_loop_over_the_same_windows(rule):
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+def test_it_equals_a_plain_loop_over_the_same_windows(rule, accumulate):
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
     model, opt, batches = prepared(accelerator, rule, dropout=0.0)
     ours = train(accelerator, model, opt, batches, epochs=1, clip=0.1)
     plain = network(dropout=0.0)
     expected = ProbStep(torch.optim.Adam(plain.parameters(), lr=1e-3), rule, model=plain)
     parts = list(loader())
-    for start in range(0, BATCHES, 2):
-        window = parts[start : start + 2]
+    for start in range(0, BATCHES, accumulate):
+        window = parts[start : start + accumulate]
 
         def loss_of(window=window):
-            return sum(nn.functional.cross_entropy(plain(x), y) / 2 for x, y in window)
+            return sum(nn.functional.cross_entropy(plain(x), y) / accumulate for x, y in window)
 
         expected.zero_grad()
         loss = loss_of()

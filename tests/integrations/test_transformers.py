@@ -216,7 +216,7 @@ def test_the_effective_rate_is_logged_beside_the_scheduled_one(tmp_path):
     rows = [row for row in trainer.state.log_history if "learning_rate" in row]
     assert len(rows) == STEPS
     assert rows[-1]["lr_scale"] == optimizer_of(trainer).scale
-    assert all(row["effective_lr"] >= 0 for row in rows)
+    assert all(row["effective_lr/0"] >= 0 for row in rows)
 
 
 def test_probing_less_often_costs_less_often(tmp_path):

@@ -47,6 +47,37 @@ def test_dropout_is_replayed_though_others_draw_between_micro_batches():
     assert opt.metrics()["probes/unpaired"] == 0
 
 
+@pytest.mark.parametrize("rule", [PaperRule(), RobustRule()], ids=["paper", "robust"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_what_run_is_called_with_is_bound_as_a_closure_over_each_part_would_bind_it(count, rule):
+    def train(run):
+        torch.manual_seed(0)
+        model, opt, _ = make(rule=rule)
+        window = Window(opt, weight=1 / count)
+        for _ in range(4):
+            for x in parts(count):
+                (run(window, model, x.double()) / count).backward()
+            opt.step()
+            opt.zero_grad()
+        return opt.metrics(), [p.tolist() for p in model.parameters()]
+
+    def square(model, x, *, power):
+        return model(x).pow(power).mean()
+
+    given = train(lambda window, model, x: window.run(square, model, x=x, power=2))
+    closed_over = train(lambda window, model, x: window.run(lambda: model(x).pow(2).mean()))
+    assert given == closed_over
+    assert given[0]["probes/unpaired"] == 0
+
+
+def test_a_loops_variable_may_move_on_before_the_step():
+    model, opt, window = make()
+    for x in parts():
+        (window.run(lambda x: model(x.double()).square().mean(), x) / 3).backward()
+    opt.step()
+    assert opt.last_probe.ratio == pytest.approx(2, abs=0.01)
+
+
 def test_a_skipped_step_leaves_nothing_behind():
     model, opt, window = make()
     accumulate(model, window)

@@ -5,7 +5,7 @@
     window = track(accelerator, optimizer)
     for x, y in loader:
         with accelerator.accumulate(model):
-            loss = window.run(lambda: loss_fn(model(x), y))
+            loss = window.run(loss_of, x, y)  # calls loss_of(x, y), now and for a probe
             accelerator.backward(loss)
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), 1.0)
@@ -16,12 +16,13 @@ Needs the extra: pip install 'probstep[accelerate]'.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, optim
 
 from ..optimizer import ProbStep
-from .window import Again, Window, clip_factor
+from .window import Window, clip_factor
 
 try:
     from accelerate import Accelerator
@@ -50,10 +51,10 @@ class AcceleratedWindow:
         steps = accelerator.gradient_accumulation_steps  # accelerator.backward divides by it
         self.window = Window(optimizer, weight=1 / steps)
 
-    def run(self, compute: Again) -> Tensor:
-        """Compute the loss of a micro-batch and remember how, for a probe."""
+    def run(self, compute: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
+        """Compute the loss of a micro-batch and remember how, for a probe: as `Window.run`."""
         self.begin()
-        return self.window.run(compute)
+        return self.window.run(compute, *args, **kwargs)
 
     def begin(self) -> None:
         """Note that a micro-batch begins; after the last of a window it is the first of the next."""

@@ -5,6 +5,7 @@ it takes to compute their common loss again and hands it to ProbStep just before
 trainer.
 """
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -27,7 +28,7 @@ class Window:
     >>> opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.1))
     >>> window = Window(opt, weight=1 / 2)
     >>> for x in (torch.ones(3, 2), torch.zeros(3, 2)):
-    ...     loss = window.run(lambda x=x: model(x).square().mean())
+    ...     loss = window.run(lambda x: model(x).square().mean(), x)
     ...     (loss / 2).backward()
     >>> _ = opt.step()
     >>> opt.last_probe.loss_after < opt.last_probe.loss
@@ -49,15 +50,19 @@ class Window:
         self._parts.clear()
         self._losses.clear()
 
-    def run(self, compute: Again) -> Tensor:
+    def run(self, compute: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
         """Compute the loss of a micro-batch and remember how.
 
         Args:
             compute: Returns the loss; it is called again, without gradients, if the step is probed.
+            *args: What it is called with, both times. Give it the batch: a function that takes it from
+                a variable of the loop would find the last batch of the window in its place.
+            **kwargs: Likewise, by name.
         """
+        again = functools.partial(compute, *args, **kwargs)
         with self.optimizer.forward_pass():
-            loss = compute()
-        self.keep(loss, compute)
+            loss = again()
+        self.keep(loss, again)
         return loss
 
     def keep(self, loss: Tensor, again: Again) -> None:

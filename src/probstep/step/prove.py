@@ -268,7 +268,8 @@ def looks_right(seen: Sequence[Observation], rounding: float) -> bool:
     >>> near = Observation(Proposal(loss=1.0, slope=1e-4), loss_after=1.0 - 1e-4)
     >>> looks_right([near], rounding=1e-7)
     True
-    >>> looks_right([near, Observation(Proposal(loss=1.0, slope=1e-3), 0.9998)], rounding=1e-7)
+    >>> halved = Observation(Proposal(loss=1.0, slope=1e-4), loss_after=1.0 - 5e-5)
+    >>> looks_right([halved], rounding=1e-7)
     False
     """
     steps = [s for s in seen if s.step.slope > 0 and math.isfinite(s.loss_after)]
@@ -286,15 +287,18 @@ def looks_right(seen: Sequence[Observation], rounding: float) -> bool:
     return abs(at_zero - 1) < CLEAR and abs(shares[0] - 1) < 2 * CLEAR
 
 
-def _looks_wrong(seen: Observation) -> bool:
+def _looks_wrong(seen: Observation, rounding: float) -> bool:
     """Say whether a loss fell by more than it can where it is convex, or by far less than promised.
 
     A step that a bound or noise has stretched is meant to leave the straight part of the loss.
     """
-    promised = seen.step.slope * seen.step.step_factor
-    share = (seen.step.loss - seen.loss_after) / promised if promised else math.nan
+    step = seen.step
+    promised, drop = step.slope * step.step_factor, step.loss - seen.loss_after
+    share = drop / promised if promised else math.nan
+    if not max(abs(promised), abs(drop)) > MEASURED / 2 * rounding * abs(step.loss):
+        return False
     low, high = USUAL
-    return share > high or (share < low and seen.step.step_factor == 1.0)
+    return share > high or (share < low and step.step_factor == 1.0)
 
 
 def slope_factor(
@@ -413,7 +417,7 @@ class Check:
         if not self._seen:
             return
         last = self._seen[-1]
-        is_due = not is_told or self._is_frozen(last) or _looks_wrong(last)
+        is_due = not is_told or self._is_frozen(last) or _looks_wrong(last, self._rounding)
         if not (self._is_searching or (is_due and self._is_new and not self._proof.is_steep)):
             return
         found = AGREED

@@ -43,6 +43,8 @@ SIZES = {
     "cifar100_wrn164": 2_748_890 + 90 * 257,
     "cifar100_wrn164_bn01": 2_748_890 + 90 * 257,
     "cifar100_resnet18": 11_220_132,
+    "svhn_wrn164_narrow": 45_210,
+    "cifar100_resnet18_narrow": 182_252,
     "tolstoi_char_rnn": 284_499,  # TensorFlow's: one bias per gate
     "rosenbrock": 2,
 }
@@ -71,6 +73,8 @@ BATCH_EPOCHS_PAPER_L2 = {
     "cifar100_3c3d": (128, 100, None, 0.002),
     "cifar100_wrn164": (128, 160, None, 5e-4),
     "cifar100_resnet18": (128, 50, 50, 5e-4),
+    "svhn_wrn164_narrow": (128, 160, None, 5e-4),
+    "cifar100_resnet18_narrow": (128, 50, None, 5e-4),
     "tolstoi_char_rnn": (50, 200, None, 0.0),
 }
 
@@ -180,6 +184,8 @@ def test_convolutions_and_dense_layers_are_drawn_as_by_xavier(name, conv, bias):
         ("cifar100_wrn164", 0.9),
         ("cifar100_wrn164_bn01", 0.1),
         ("cifar100_resnet18", 0.1),
+        ("svhn_wrn164_narrow", 0.9),
+        ("cifar100_resnet18_narrow", 0.1),
     ],
 )
 def test_the_momentum_of_batch_norm(name, momentum):

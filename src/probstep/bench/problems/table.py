@@ -175,6 +175,25 @@ ROWS = (
         l2=5e-4,
         note="With a stem for images of 32x32; the paper does not say which it used.",
     ),
+    # the paper's two largest, cut to what a machine without a GPU can do: other networks
+    _classify(
+        "svhn_wrn164_narrow",
+        SVHN,
+        partial(make_wide_resnet, 10, widening=0.5),
+        batch_size=128,
+        epochs=160,
+        l2=5e-4,
+        note=f"An eighth of WRN-16-4's width: 8, 16 and 32 channels. {DEEPOBS_BN}",
+    ),
+    _classify(
+        "cifar100_resnet18_narrow",
+        CIFAR100,
+        partial(make_resnet18, width=8),
+        batch_size=128,
+        epochs=50,
+        l2=5e-4,
+        note="An eighth of ResNet-18's width: 8 to 64 channels.",
+    ),
     _measure(
         "rosenbrock",
         gaussian_points(2, noise=0.0, count=100),

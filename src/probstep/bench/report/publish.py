@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.drawing.paint import paint
 from probstep.bench.report.drawing.scene import Scene
+from probstep.bench.report.drawing.svg import write_svg_file
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import robust
+from probstep.bench.report.studies import reproduction, robust
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,14 @@ PAGES: dict[str, Page] = {
         write=robust.write_study,
         draw=_draw_robust,
     ),
+    "reproduction": Page(
+        about="the paper's claims and figures",
+        file="reproduction.md",
+        records=reproduction.RECORDS,
+        read=reproduction.read_evidence,
+        write=reproduction.write_study,
+        draw=reproduction.draw_study,
+    ),
 }
 
 
@@ -75,12 +83,14 @@ def publish(name: str, records: Path, docs: Path) -> list[Path]:
     if not docs.is_dir():
         raise ValueError(f"There is no folder {docs}: name that of the documents with --docs.")
     study = page.read(records)
-    (docs / "figures").mkdir(exist_ok=True)
-    painted = [
-        path
-        for slug, scene in page.draw(study).items()
-        for path in paint(scene, docs / "figures" / slug, (".svg",))
-    ]
+    drawn = [_write_figure(docs / "figures", *item) for item in page.draw(study).items()]
     target = docs / page.file
     target.write_text(page.write(study), encoding="utf-8")
-    return [target, *painted]
+    return [target, *drawn]
+
+
+def _write_figure(folder: Path, slug: str, scene: Scene) -> Path:
+    path = folder / f"{slug}.svg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(write_svg_file(scene, path.stem.replace("-", " ")), encoding="utf-8")
+    return path

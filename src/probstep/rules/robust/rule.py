@@ -18,6 +18,7 @@ SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is short
 FALLEN = (
     0.1  # of the scale that was found: below it, a new level of the loss calls for a new search
 )
+FAINT = 0.01  # a schedule's multiplier, below which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
@@ -132,6 +133,8 @@ class RobustRule:
             state.search = search.Search()
         if scale < LEAST_SCALE:
             return 1.0
+        if state.alarm.is_asking and setting.multiplier > 1:
+            return DOWN  # a rate above all that was searched needs no further proof
         return bound.slowed(self._bound(state, setting) / scale, state.losses + 1, DOWN)
 
     def _is_new_level(self, state: RobustState, loss: float) -> bool:
@@ -174,7 +177,8 @@ class RobustRule:
     def judge(self, state: RobustState, seen: Observation) -> Decision:
         """Learn from a probe, and say what becomes of step and scale."""
         decision = self._judge(state, seen)
-        self._count_unseen(state, decision)
+        if seen.step.setting.multiplier > FAINT:
+            self._count_unseen(state, decision)
         return decision
 
     def _count_unseen(self, state: RobustState, decision: Decision) -> None:

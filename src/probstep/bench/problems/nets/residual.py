@@ -43,16 +43,18 @@ class WideBlock(nn.Module):
 
 
 def make_wide_resnet(
-    outputs: int, *, blocks: int = 2, widening: int = 4, momentum: float = DEEPOBS_MOMENTUM
+    outputs: int, *, blocks: int = 2, widening: float = 4, momentum: float = DEEPOBS_MOMENTUM
 ) -> nn.Module:
     """DeepOBS's wide residual network of three groups of blocks; by default WRN-16-4.
+
+    A widening below 1 makes a narrow one, for a machine without a GPU.
 
     Reference: Zagoruyko and Komodakis, 2016, arXiv:1605.07146.
 
     >>> sum(p.numel() for p in make_wide_resnet(10).parameters())
     2748890
     """
-    widths = [16, *(width * widening for width in (16, 32, 64))]
+    widths = [16, *(int(width * widening) for width in (16, 32, 64))]
     groups: list[nn.Module] = []
     for (before, width), stride in zip(pairwise(widths), (1, 2, 2), strict=True):
         groups.append(WideBlock(before, width, stride, momentum))
@@ -85,25 +87,26 @@ class BasicBlock(nn.Module):
         return functional.relu(torch.add(self.inner(x), self.shortcut(x)))
 
 
-def make_resnet18(outputs: int = 100) -> nn.Module:
+def make_resnet18(outputs: int = 100, *, width: int = 64) -> nn.Module:
     """ResNet-18 with a stem for small images: a 3x3 convolution of stride 1 and no pooling.
 
     Widths, blocks and initialisation are those of the PyTorch model zoo's ResNet-18, whose stem
-    (7x7, stride 2, pooling) would leave a single pixel of an image of 32x32.
+    (7x7, stride 2, pooling) would leave a single pixel of an image of 32x32. With a smaller
+    `width` it is another, narrower network, for a machine without a GPU.
 
     Reference: He et al., 2016, arXiv:1512.03385.
 
     >>> sum(p.numel() for p in make_resnet18().parameters())
     11220132
     """
-    widths = (64, 64, 128, 256, 512)
+    widths = (width, width, 2 * width, 4 * width, 8 * width)
     groups = [
         nn.Sequential(BasicBlock(before, width, stride), BasicBlock(width, width, 1))
         for (before, width), stride in zip(pairwise(widths), (1, 2, 2, 2), strict=True)
     ]
-    stem = (nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    stem = (nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
     net = nn.Sequential(
-        *(*stem, *groups), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs)
+        *(*stem, *groups), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], outputs)
     )
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

@@ -1,4 +1,4 @@
-"""A drawing on paper: PNG, PDF or SVG with matplotlib, in the light colours."""
+"""A drawing on paper: PNG and PDF with matplotlib, in the light colours."""
 
 import io
 import itertools
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -22,15 +21,13 @@ from probstep.bench.report.drawing.scene import Box, Dot, Label, Path, Point, Sc
 PIXELS = 96.0  # per inch of paper
 POINT = 72.0 / PIXELS  # a pixel in points
 REMEDY = "Remove it, or choose another directory with --to."
-METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+SUFFIXES = (".png", ".pdf")
 MARKERS = {"disc": "o", "ring": "o", "cross": "x"}
 TURNS = {"start": "left", "middle": "center", "end": "right"}
 
 
-def paint(
-    scene: Scene, stem: FilePath, suffixes: Sequence[str] = (".png", ".pdf")
-) -> list[FilePath]:
-    """Write the drawing in some formats, the same bytes for the same drawing; the files' paths."""
+def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
+    """Write the drawing as PNG and PDF; the paths of the files."""
     figure = Figure(figsize=(scene.width / PIXELS, scene.height / PIXELS), dpi=2 * PIXELS)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -40,13 +37,12 @@ def paint(
     alike = itertools.groupby(scene.shapes, key=_kind)
     for order, ((painter, *_), shapes) in enumerate(alike):  # later shapes lie on top
         painter(axes, list(shapes)).set_zorder(order)
-    paths = [stem.with_suffix(suffix) for suffix in suffixes]
-    with mpl.rc_context({"svg.hashsalt": "probstep", "svg.fonttype": "path"}):
-        for path in paths:
-            content = io.BytesIO()
-            metadata = METADATA.get(path.suffix)
-            figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-            write_file(path, content.getvalue(), REMEDY)
+    paths = [stem.with_suffix(suffix) for suffix in SUFFIXES]
+    for path in paths:
+        content = io.BytesIO()
+        metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
+        write_file(path, content.getvalue(), REMEDY)
     return paths
 
 

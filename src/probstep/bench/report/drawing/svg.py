@@ -1,11 +1,17 @@
-"""Blocks of a drawing as inline SVG: colours follow the page's mode, values wait for the pointer."""
+"""Drawings and blocks of them as SVG: colours follow the reader's mode, values wait for the pointer."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
-from probstep.bench.report.drawing.scene import Block, Box, Colour, Dot, Label, Path, Point
+from probstep.bench.report.drawing.scene import Block, Box, Colour, Dot, Label, Path, Point, Scene
 
+FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+STYLE = """<style>
+.s { fill: none; stroke: var(--l); stroke-linejoin: round } .f { fill: var(--f) }
+@media (prefers-color-scheme: dark) { .s { stroke: var(--d) } .f { fill: var(--g) } }
+</style>"""
 CROSS = ((-1, -1), (1, 1), None, (-1, 1), (1, -1))
 
 
@@ -26,6 +32,20 @@ def write_block(block: Block, title: str, named: str = "") -> str:
     body = "".join(_WRITERS[type(shape)](shape) for shape in (*block.shapes, *block.alone))
     role = f'role="img" aria-label="{escape(title)}"' if title else 'aria-hidden="true"'
     return f'<svg width="{width}" height="{height}" viewBox="{view}" {role}{named}>{body}</svg>'
+
+
+def write_svg_file(scene: Scene, title: str) -> str:
+    """The drawing as a file of its own: no background, colours by the reader's mode, no tooltips.
+
+    >>> write_svg_file(Scene(10, 10, ()), "a")[:40]
+    '<svg xmlns="http://www.w3.org/2000/svg" '
+    """
+    quiet = (replace(s, name="") if not isinstance(s, Label) else s for s in scene.shapes)
+    body = "\n".join(_WRITERS[type(shape)](shape) for shape in quiet)
+    width, height = f"{scene.width:.0f}", f"{scene.height:.0f}"
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"'
+    return f'{opening} font-family="{FONTS}">\n<title>{escape(title)}</title>\n{STYLE}\n{body}\n</svg>\n'
 
 
 def _path(path: Path) -> str:

@@ -1,0 +1,105 @@
+"""What the paper claims: the table of its claims, each with what judges it.
+
+The numbers of the claims, C1 to C14, are those of the page.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .cost import judge_cost, judge_memory
+from .evidence import Evidence
+from .identities import judge_identities
+from .setup import judge_budget, judge_settings
+from .sweeps import (
+    judge_heatmap,
+    judge_rates,
+    judge_rosenbrock,
+)
+from .training import (
+    judge_best,
+    judge_doubling,
+    judge_large,
+    judge_noise,
+    judge_rivals,
+    judge_small,
+)
+from .verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, and the function that judges it."""
+
+    name: str
+    title: str
+    paper: str
+    judge: Callable[[Evidence], Verdict]
+
+
+CLAIMS = (
+    Claim(
+        "C1",
+        "Cost",
+        "one forward pass more per step; an epoch takes on average 41 % longer, less than 50 %",
+        judge_cost,
+    ),
+    Claim(
+        "C2",
+        "Initial rates and momentum",
+        "rates from 1e-5 to 1; momentum 0.5 for its own method, 0.9 for the others",
+        judge_settings,
+    ),
+    Claim(
+        "C3",
+        "Budget",
+        "50 epochs of all data, 100 for cifar10_3c3d; L2 of 2e-3 (3c3d) and 5e-4 (WRN, ResNet18)",
+        judge_budget,
+    ),
+    Claim(
+        "C4",
+        "Near the best",
+        "most times a final accuracy close to the best on the task; SGD is the exception",
+        judge_best,
+    ),
+    Claim("C5", "Small initial rates", "converge without exception", judge_small),
+    Claim("C6", "Large initial rates", "some fail, Adam on fmnist for example", judge_large),
+    Claim(
+        "C7",
+        "Hypergradient descent and L4",
+        "HD is better than a fixed rate but sensitive, stuck at small rates on fmnist; L4 is fast "
+        "where it does not diverge, but not robust",
+        judge_rivals,
+    ),
+    Claim("C8", "The noise R", "no significant difference without `f*`", judge_noise),
+    Claim(
+        "C9",
+        "Heat map of rate and momentum",
+        "adapted minus fixed Adam is green except for large β₁",
+        judge_heatmap,
+    ),
+    Claim(
+        "C10",
+        "Rosenbrock",
+        "with R = 0 the rate cancels until about iteration 100; adapting helps the other variants",
+        judge_rosenbrock,
+    ),
+    Claim(
+        "C11",
+        "Rates over time on CIFAR-100",
+        "they go to a point of convergence, then to a noisier regime",
+        judge_rates,
+    ),
+    Claim("C12", "Adapting in every 2^i-th epoch", "a remedy for the cost", judge_doubling),
+    Claim(
+        "C13",
+        "Memory",
+        "the step is kept explicitly: one more copy of the parameters",
+        judge_memory,
+    ),
+    Claim(
+        "C14",
+        "Exact facts",
+        "R = 0 without `f*`: the base's step; with it: independent of the rate; with SGD: Polyak's step",
+        judge_identities,
+    ),
+)

@@ -1,0 +1,194 @@
+"""C4 to C8 and C12: how the paper's nets end from every initial rate."""
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, median
+
+from probstep.bench.report.drawing.axes import spell
+
+from .evidence import (
+    CLOSE,
+    DOUBLING,
+    FIXED,
+    HYPER,
+    L4,
+    LARGE,
+    NETS,
+    NOISE,
+    OURS,
+    SMALL,
+    End,
+    Evidence,
+)
+from .verdict import (
+    HALF,
+    MOST,
+    NEARLY_ALL,
+    NO_RECORDS,
+    Verdict,
+    Word,
+    count,
+    name_ends,
+    passes_per_step,
+    percent,
+    share,
+)
+
+
+def judge_best(evidence: Evidence) -> Verdict:
+    """Most times close to the best on the task; SGD is the exception."""
+    ours = evidence.choose(OURS)
+    sgd = [e for e in ours if e.base == "sgd"]
+    rest = [e for e in ours if e.base != "sgd"]
+    fixed = [e for e in evidence.choose(FIXED) if e.base != "sgd"]
+    if not rest or not fixed:
+        return NO_RECORDS
+    close, beside = share(map(evidence.is_close, rest)), share(map(evidence.is_close, fixed))
+    said = (
+        f"{percent(close)} of the runs end within {100 * CLOSE:.0f} points of the best on the net "
+        f"(fixed rates: {percent(beside)}; SGD: {percent(share(map(evidence.is_close, sgd)))})"
+    )
+    by_net = {p: [e for e in rest if e.problem == p] for p in NETS}
+    shares = (f"{p} {percent(share(map(evidence.is_close, es)))}" for p, es in by_net.items() if es)
+    same = share(evidence.is_close_to_fixed(e) for e in rest)
+    why = (
+        f"By net: {', '.join(shares)}. The best is over all ways, rates and optimizers, so that "
+        f"a slow optimizer counts against the rule; {percent(same)} are as close to the best "
+        "fixed rate of their own optimizer. The budget is short: a small rate has little time."
+    )
+    word: Word = "confirmed" if close >= MOST else "partly" if close > beside else "refuted"
+    return Verdict(word, said, why, len(ours) + len(fixed), _count_nets(ours))
+
+
+def judge_small(evidence: Evidence) -> Verdict:
+    """Small initial rates converge without exception."""
+    small = [e for e in evidence.choose(OURS) if e.rate <= SMALL]
+    fixed = [e for e in evidence.choose(FIXED) if e.rate <= SMALL]
+    if not small:
+        return NO_RECORDS
+    lost = [e for e in small if not evidence.has_trained(e)]
+    trained = share(map(evidence.has_trained, small))
+    said = (
+        f"{count(map(evidence.has_trained, small))} runs from {spell(SMALL)} and below have trained "
+        f"(fixed rates: {count(map(evidence.has_trained, fixed))})"
+    )
+    why = f"Exceptions: {name_ends(lost)}." if lost else "No exception."
+    word: Word = "confirmed" if not lost else "partly" if trained >= NEARLY_ALL else "refuted"
+    return Verdict(word, said, why, len(small) + len(fixed), _count_nets(small))
+
+
+def judge_large(evidence: Evidence) -> Verdict:
+    """Too large an initial rate may fail, Adam on fmnist for one."""
+    large = [e for e in evidence.choose(OURS) if e.rate >= LARGE]
+    if not large:
+        return NO_RECORDS
+    lost = [e for e in large if not evidence.has_trained(e)]
+    named = [e for e in lost if e.base == "adam" and e.problem.startswith("fmnist")]
+    said = f"{len(lost)} of {len(large)} runs from {spell(LARGE)} and above have not trained"
+    why = (
+        f"They are: {name_ends(lost)}. "
+        if lost
+        else "Adam on fmnist is among them."
+        if named
+        else "Adam on fmnist is not among them."
+    )
+    nets = _count_nets(large)
+    none: Word = "refuted" if nets == len(NETS) else "not at this scale"  # others may yet fail
+    word: Word = "confirmed" if named else "partly" if lost else none
+    return Verdict(word, said, why, len(large), nets)
+
+
+def judge_rivals(evidence: Evidence) -> Verdict:
+    """Hypergradient descent and L4."""
+    bases = {e.base for e in evidence.choose(HYPER)}
+    hyper, l4 = evidence.choose(HYPER), evidence.choose(L4)
+    fixed = evidence.choose(FIXED, bases=bases)
+    ours = evidence.choose(OURS, bases=bases)
+    if not hyper or not l4:
+        return NO_RECORDS
+    trained = {w: share(map(evidence.has_trained, e))
+               for w, e in ((FIXED, fixed), (HYPER, hyper), (OURS, ours))}  # fmt: skip
+    stuck = [e for e in hyper if e.rate <= 1e-5 and e.problem.startswith("fmnist")]
+    stuck = [e for e in stuck if not evidence.has_trained(e)]
+    lost = [e for e in l4 if not evidence.has_trained(e)]
+    early = [e for e in l4 if evidence.has_trained(e)]
+    fast = share(_is_early(evidence, e) for e in early)
+    parts = {
+        "HD is better than a fixed rate": trained[HYPER] > trained[FIXED],
+        "HD is more sensitive than the paper's rule": trained[HYPER] < trained[OURS],
+        "HD is stuck at 1e-5 on fmnist": bool(stuck),
+        "L4 is not robust": bool(lost),
+        "L4 is among the fastest where it trains": fast >= HALF,
+    }
+    said = (
+        f"trained: fixed {percent(trained[FIXED])}, HD {percent(trained[HYPER])}, paper's rule "
+        f"{percent(trained[OURS])}; L4 lost {len(lost)} of {len(l4)}, among the fastest third in "
+    )
+    said += percent(fast)
+    why = "; ".join(f"{text}: {'yes' if holds else 'no'}" for text, holds in parts.items()) + "."
+    word: Word = (
+        "confirmed" if all(parts.values()) else "partly" if any(parts.values()) else "refuted"
+    )
+    runs = [*hyper, *l4, *fixed, *ours]
+    return Verdict(word, said, why, len(runs), _count_nets(runs))
+
+
+def _is_early(evidence: Evidence, end: End) -> bool:
+    """Whether a run is among the best third of its net after a quarter of the epochs."""
+    mates = [_early_accuracy(e) for e in evidence.ends if e.problem == end.problem]
+    above = sum(value > _early_accuracy(end) for value in mates)
+    return above <= len(mates) / 3
+
+
+def _early_accuracy(end: End) -> float:
+    values = end.cell.curve("train_accuracy")[1]
+    at = math.ceil(end.cell.run.epochs / 4)
+    return values[at] or 0.0 if at < len(values) else 0.0
+
+
+def judge_noise(evidence: Evidence) -> Verdict:
+    """Without f* the noise R makes no significant difference."""
+    pairs = evidence.pair(OURS, NOISE)
+    if not pairs:
+        return NO_RECORDS
+    said, same = _compare(pairs, "with R")
+    worse = [other for usual, other in pairs if other.accuracy < usual.accuracy - CLOSE]
+    why = (
+        "R is the variance of the batch mean, from the losses of the samples. It shortens every step "
+        "by phi/(phi + R), and so hurts where the predicted decrease phi is small against it"
+        f": {name_ends(worse)}."
+        if worse
+        else "; here it hardly ever is."
+    )
+    word: Word = "confirmed" if same >= NEARLY_ALL else "partly" if same >= HALF else "refuted"
+    return Verdict(word, said, why, 2 * len(pairs), _count_nets(e for _, e in pairs))
+
+
+def judge_doubling(evidence: Evidence) -> Verdict:
+    """Adapting in every 2^i-th epoch only."""
+    pairs = evidence.pair(OURS, DOUBLING)
+    if not pairs:
+        return NO_RECORDS
+    said, same = _compare(pairs, "adapting in every 2^i-th epoch")
+    passes = fmean(passes_per_step(other.cell) for _, other in pairs)
+    said += f"; {passes:.2f} forward passes per step instead of 2"
+    why = (
+        "A proposal of the paper, without numbers. It holds where the rate of the first epochs "
+        "is good for the later ones."
+    )
+    word: Word = "confirmed" if same >= NEARLY_ALL else "partly" if same >= HALF else "refuted"
+    return Verdict(word, said, why, 2 * len(pairs), _count_nets(e for _, e in pairs))
+
+
+def _compare(pairs: Sequence[tuple[End, End]], label: str) -> tuple[str, float]:
+    gaps = [other.accuracy - usual.accuracy for usual, other in pairs]
+    same = share(abs(gap) <= CLOSE for gap in gaps)
+    text = (
+        f"{label} {percent(same)} of {len(gaps)} runs end within {100 * CLOSE:.0f} points of the "
+        f"same run without; median difference {100 * median(gaps):+.1f} points, worst "
+    )
+    return text + f"{100 * min(gaps):+.0f}", same
+
+
+def _count_nets(ends: Iterable[End]) -> int:
+    return len({end.problem for end in ends})

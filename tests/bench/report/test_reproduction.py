@@ -1,0 +1,216 @@
+"""The page about the paper says what its records say, and each verdict can go either way."""
+
+import re
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from probstep.bench.plans import list_runs, read_plan
+from probstep.bench.records import Run, read_curves
+from probstep.bench.records.curves import DIGITS
+from probstep.bench.report.drawing.svg import write_svg_file
+from probstep.bench.report.studies.reproduction import Evidence, read_evidence
+from probstep.bench.report.studies.reproduction.claims import CLAIMS
+from probstep.bench.report.studies.reproduction.evidence import NETS
+from probstep.bench.report.studies.reproduction.page import make_page
+from probstep.bench.runs.training import Epoch, train
+
+from ..report_cases import RATES, cells_of, make_records
+
+ROOT = Path(__file__).parents[3]
+RECORDS, DOCS = ROOT / "benchmarks" / "records", ROOT / "docs"
+JUDGES = {claim.name: claim.judge for claim in CLAIMS}
+OURS = {
+    "probstep_sgd": {},
+    "probstep_momentum": {"momentum": 0.5},
+    "probstep_adam": {"betas": [0.5, 0.999]},
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return read_curves(RECORDS / "paper-small.jsonl.gz")
+
+
+@pytest.fixture(scope="module")
+def page():
+    return make_page(read_evidence(RECORDS))
+
+
+def test_the_figures_are_what_the_records_make(page):
+    drawn = {
+        f"{slug}.svg": write_svg_file(scene, Path(slug).name.replace("-", " "))
+        for slug, scene in page.drawings.items()
+    }
+    files = (DOCS / "figures" / "paper").glob("*.svg")
+    assert {f"paper/{file.name}": file.read_text() for file in files} == drawn
+    assert all(f"(figures/{name})" in page.text for name in drawn)
+
+
+def test_every_figure_fits_a_phone_and_follows_the_readers_mode(page):
+    for slug, scene in page.drawings.items():
+        assert scene.width <= 500, slug  # letters of 10 pixels are then 7 high where 360 are free
+        assert "prefers-color-scheme: dark" in write_svg_file(scene, slug)
+
+
+def test_no_number_is_typed_by_hand():
+    """Without records no claim has a number of ours, but for what the page computes itself."""
+    empty = make_page(Evidence([])).text
+    words = dict(re.findall(r"^\| (C\d+) \|.*\| \*\*(.*?)\*\* \|$", empty, re.M))
+    assert {name for name, word in words.items() if word != "no records"} == {"C14"}
+    rows = {
+        line.split(" | ")[0]: line.split(" | ")[3] for line in empty.splitlines() if "| C" in line
+    }
+    assert [name for name, here in rows.items() if here.strip()] == ["| C14"]
+
+
+def test_every_recorded_run_is_of_the_plan_and_carries_what_made_it(runs):
+    planned = {run.key for run in list_runs(read_plan("paper-small"))}
+    recorded = [records[0].run.key for records in runs]
+    assert len(recorded) == len(set(recorded))
+    assert set(recorded) <= planned
+    for records in runs:
+        assert records[-1].commit
+        assert {"torch", "python", "numpy"} <= records[-1].versions.keys()
+
+
+def test_the_plan_has_every_net_of_the_paper_from_six_rates_and_five_factors():
+    rates = {}
+    for run in list_runs(read_plan("paper-small")):
+        rates.setdefault((run.problem, run.method), set()).add(run.rate)
+    for problem in NETS:
+        for method in ("adam", "probstep_adam", "adam_hd", "momentum", "probstep_momentum"):
+            assert {1e-5, 1.0} <= rates[problem, method]
+            assert len(rates[problem, method]) >= 6
+        assert len(rates[problem, "l4_adam"]) == len(rates[problem, "l4_momentum"]) == 5
+
+
+BETAS = {"betas": [0.7, 0.999]}
+REMADE = {
+    "fixed": ("adam", 0.1, BETAS),
+    "adapted": ("probstep_adam", 1e-3, BETAS),
+    "with f* and R": ("probstep_adam", 1e-3, {**BETAS, "lower_bound": 0.0, "noise_share": 0.05}),
+}
+
+
+@pytest.mark.parametrize("case", REMADE)
+def test_a_record_that_is_made_again_is_equal(case, runs):
+    method, rate, settings = REMADE[case]
+    run = Run("rosenbrock", method, rate, 0, 300, subset=1, batch_size=1, settings=settings)
+    (recorded,) = (records for records in runs if records[0].run.key == run.key)
+    made = (message.record for message in train(run) if isinstance(message, Epoch))
+    for old, new in zip(recorded[:61], islice(made, 61), strict=True):
+        assert float(f"{new.train_loss:.{DIGITS}g}") == old.train_loss
+        assert (old.epoch, old.steps) == (new.epoch, new.steps)
+        # The records are older than the passes with which a step proves its loss.
+        assert 0 <= new.forward_passes - old.forward_passes < 8
+
+
+# Verdicts, of made-up ends
+
+
+def end(method, rate, accuracy, problem="fmnist_mlp", settings=None, **values):
+    settings = OURS.get(method, {}) if settings is None else settings
+    run = Run(problem, method, rate, 0, 4, settings=settings)
+    return make_records(run, accuracy=accuracy, passes=1 + method.startswith("probstep"), **values)
+
+
+def judge(name, runs):
+    return JUDGES[name](Evidence(cells_of(runs)))
+
+
+def sweep(method, accuracies, **values):
+    return [end(method, rate, a, **values) for rate, a in zip(RATES, accuracies, strict=True)]
+
+
+FIXED = [0.1, 0.2, 0.5, 0.95, 0.5, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("adam", "word"),
+    [
+        ([0.95] * 5 + [0.1], "confirmed"),
+        ([0.2, 0.5, 0.95, 0.95, 0.5, 0.1], "partly"),
+        ([0.1] * 6, "refuted"),
+    ],
+)
+def test_near_the_best_is_a_matter_of_how_many(adam, word):
+    runs = sweep("adam", FIXED) + sweep("probstep_adam", adam)
+    assert judge("C4", runs).word == word
+
+
+@pytest.mark.parametrize(
+    ("smallest", "word", "named"),
+    [(0.9, "confirmed", "No exception"), (0.1, "refuted", "from 1e-5")],
+)
+def test_one_small_rate_that_does_not_train_is_an_exception(smallest, word, named):
+    runs = sweep("adam", FIXED) + sweep("probstep_adam", [smallest, *[0.9] * 5])
+    verdict = judge("C5", runs)
+    assert verdict.word == word
+    assert named in verdict.why
+
+
+def test_large_rates_are_said_to_fail_only_if_they_do():
+    fixed = sweep("adam", FIXED)
+    assert judge("C6", fixed + sweep("probstep_adam", [0.9] * 5 + [0.1])).word == "confirmed"
+    assert judge("C6", fixed + sweep("probstep_adam", [0.9] * 6)).word == "not at this scale"
+    everywhere = [run for net in NETS for run in sweep("probstep_adam", [0.9] * 6, problem=net)]
+    assert judge("C6", everywhere).word == "refuted"
+    momentum = sweep("probstep_momentum", [0.9] * 5 + [0.1])
+    assert judge("C6", fixed + momentum).word == "partly"
+
+
+def test_a_run_that_diverged_counts_as_not_trained():
+    lost = end("probstep_adam", 1.0, 0.9, status="diverged", reason="nan")
+    runs = [*sweep("adam", FIXED), lost]
+    assert judge("C6", runs).here.startswith("1 of 1 ")
+
+
+@pytest.mark.parametrize(("other", "word"), [(0.9, "confirmed"), (0.2, "refuted")])
+@pytest.mark.parametrize(
+    ("claim", "method", "settings"),
+    [
+        ("C8", "probstep_adam_noise", {"betas": [0.5, 0.999], "noise": "samples"}),
+        ("C12", "probstep_adam", {"betas": [0.5, 0.999], "doubling_epochs": True}),
+    ],
+)
+def test_a_variant_is_compared_with_the_same_run_without_it(claim, method, settings, other, word):
+    runs = sweep("probstep_adam", [0.9] * 6) + sweep(method, [other] * 6, settings=settings)
+    assert judge(claim, runs).word == word
+
+
+@pytest.mark.parametrize(
+    ("light", "heavy", "word"),
+    [(0.9, 0.1, "confirmed"), (0.9, 0.9, "partly"), (0.1, 0.9, "refuted")],
+)
+def test_the_heat_map_is_judged_below_and_above_the_heavy_momentum(light, heavy, word):
+    runs = []
+    for beta in (0.0, 0.5, 0.9):
+        settings = {"betas": [beta, 0.999]}
+        ours = heavy if beta == 0.9 else light
+        runs += sweep("adam", [0.5] * 6, problem="digits_conv", settings=settings)
+        runs += sweep("probstep_adam", [ours] * 6, problem="digits_conv", settings=settings)
+    assert judge("C9", runs).word == word
+
+
+def test_rates_have_met_when_they_end_within_a_decade():
+    problem = "cifar100_resnet18_narrow"
+    apart = sweep("probstep_adam", [0.5] * 6, problem=problem)
+    met = [[replace(record, effective_rate=0.01) for record in records] for records in apart]
+    assert judge("C11", apart).word == "not at this scale"
+    assert judge("C11", met).word == "partly"
+
+
+def test_the_exact_facts_hold():
+    assert judge("C14", []).word == "confirmed"
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(1.4, "confirmed"), (1.9, "partly"), (None, "partly")])
+def test_the_cost_is_confirmed_only_by_a_measured_time(ratio, word):
+    time = {"kind": "time", "problem": "fmnist_mlp", "base": "adam", "ratio": ratio}
+    cells = cells_of(sweep("probstep_adam", [0.9] * 6))
+    verdict = JUDGES["C1"](Evidence(cells, [time] if ratio else []))
+    assert verdict.word == word
+    assert verdict.here.startswith("2.00 forward passes")

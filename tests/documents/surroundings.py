@@ -1,0 +1,338 @@
+"""What a block of Python needs around it: the names that it takes as given, and what it must have done.
+
+A row of `SURROUNDINGS` belongs to the block of a page that begins with a certain line.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import probstep
+
+from .commands import make_results, run
+
+Names = dict[str, Any]
+BATCHES = 8  # a whole number of windows of 1, 2 and 4
+SIZE = 6
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What one block needs.
+
+    Args:
+        names: Makes what the block takes as given; told how many micro-batches a step has.
+        check: Looks at the names after the block has run.
+        accumulates: The block belongs to a loop that may accumulate gradients.
+        needs: A package without which it is skipped.
+    """
+
+    names: Callable[[int], Names]
+    check: Callable[[Names], None]
+    accumulates: bool = False
+    needs: str | None = None
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, 3))
+
+
+def samples() -> TensorDataset:
+    x = torch.randn(BATCHES * SIZE, 5, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(x, (x[:, 0] > 0).long())
+
+
+def loop(count: int = 1) -> Names:
+    """What the first block of the README needs."""
+    batches = DataLoader(samples(), batch_size=SIZE)
+    return {
+        "torch": torch,
+        "probstep": probstep,
+        "model": network(),
+        "batches": batches,
+        "loss_fn": nn.functional.cross_entropy,
+    }
+
+
+def loop_with_optimizer(count: int = 1) -> Names:
+    names = loop()
+    model, (x, y) = names["model"], next(iter(names["batches"]))
+    opt = probstep.ProbStep(torch.optim.SGD(model.parameters(), lr=1e-6))
+    return names | {"opt": opt, "x": x, "y": y}
+
+
+def bare_optimizer(count: int = 1) -> Names:
+    names = loop_with_optimizer()
+    return names | {"optimizer": names["opt"].base}
+
+
+def micro_batches(count: int) -> Names:
+    names = loop_with_optimizer()
+    parts = [batch for _, batch in zip(range(count), names["batches"], strict=False)]
+    model, loss_fn = names["model"], names["loss_fn"]
+    return names | {"parts": parts, "loss_of": lambda x, y: loss_fn(model(x), y)}
+
+
+def lightning_loop(count: int) -> Names:
+    from lightning.pytorch import LightningModule, Trainer
+
+    class Classifier(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            return nn.functional.cross_entropy(self.net(x), y)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=1e-6)
+
+    quiet = {
+        "accelerator": "cpu",
+        "max_epochs": 1,
+        "accumulate_grad_batches": count,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    batches = DataLoader(samples(), batch_size=SIZE)
+    return {
+        "Trainer": functools.partial(Trainer, **quiet),
+        "module": Classifier(),
+        "batches": batches,
+    }
+
+
+def transformers_trainer(count: int) -> Names:
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    config = LlamaConfig(
+        vocab_size=8,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+    )
+    args = TrainingArguments(
+        output_dir="out",
+        learning_rate=1e-6,
+        lr_scheduler_type="constant",
+        num_train_epochs=1,
+        per_device_train_batch_size=SIZE,
+        gradient_accumulation_steps=count,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    rows = (torch.arange(BATCHES * SIZE)[:, None] + torch.arange(6)) % 8
+    data = [{"input_ids": row, "labels": row} for row in rows]
+    return {"trainer": Trainer(LlamaForCausalLM(config), args, train_dataset=data)}
+
+
+def accelerate_loop(count: int) -> Names:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    for state in (AcceleratorState, GradientState, PartialState):
+        state._reset_state()  # of another test
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=count)
+    names = loop()
+    return names | {"accelerator": accelerator, "loader": names["batches"]}
+
+
+def tensorboard_writer(count: int) -> Names:
+    from torch.utils.tensorboard import SummaryWriter
+
+    writers: list[SummaryWriter] = []
+
+    def opened(folder: str) -> SummaryWriter:
+        writers.append(SummaryWriter(folder))
+        return writers[-1]
+
+    return loop_with_optimizer() | {"SummaryWriter": opened, "writers": writers}
+
+
+def other_loggers(count: int) -> Names:
+    """Stand-ins for packages that send what they are told to a server."""
+    logged: list[dict[str, float]] = []
+
+    def take(numbers: dict[str, float], step: int | None = None) -> None:
+        logged.append(numbers)
+
+    names = {
+        name: SimpleNamespace(log=take, log_metrics=take) for name in ("wandb", "mlflow", "trackio")
+    }
+    return loop_with_optimizer() | names | {"logged": logged}
+
+
+def records(count: int) -> Names:
+    """An output directory, as commands of the page leave it, and what reads it."""
+    from glob import glob
+
+    import duckdb
+    import pandas as pd
+
+    make_results(Path("results"))
+    return {"duckdb": duckdb, "pandas": pd, "glob": glob}
+
+
+def export(count: int) -> Names:
+    """The file that a command of the page writes, beside its output directory."""
+    names = records(count)
+    run("probstep export results --parquet --to results.parquet")
+    return names
+
+
+def nothing(count: int) -> Names:
+    return {}
+
+
+def only_torch(count: int) -> Names:
+    return {"torch": torch}
+
+
+def is_adapting(optimizer: probstep.ProbStep, steps: int | None = None) -> None:
+    """Assert that the first step was searched, that every probe was of the same function."""
+    numbers = optimizer.metrics()
+    assert numbers["probes/search"] == 1
+    assert numbers["probes/unpaired"] == 0
+    assert steps is None or numbers["steps"] == steps
+    assert numbers["loss_after"] < numbers["loss"]
+    assert optimizer.effective_lr[0] > 1e-4  # from 1e-6, and from torch's defaults
+
+
+def opt_adapts(names: Names) -> None:
+    is_adapting(names["opt"])
+
+
+def prepared_optimizer_adapts(names: Names) -> None:
+    count = names["accelerator"].gradient_accumulation_steps
+    is_adapting(names["optimizer"].optimizer, steps=BATCHES // count)
+
+
+def trainer_fits(names: Names) -> None:
+    trainer = names["trainer"]
+    trainer.fit(names["module"], names["batches"])
+    is_adapting(trainer.optimizers[0], steps=BATCHES // trainer.accumulate_grad_batches)
+
+
+def trainer_has_adapted(names: Names) -> None:
+    trainer = names["trainer"]
+    steps = BATCHES // trainer.args.gradient_accumulation_steps
+    is_adapting(trainer.optimizer.optimizer, steps=steps)
+
+
+def take_a_step(names: Names) -> None:
+    names["opt"].step(lambda: names["loss_fn"](names["model"](names["x"]), names["y"]))
+
+
+def a_step_adapts(names: Names) -> None:
+    take_a_step(names)
+    opt_adapts(names)
+
+
+def events_are_written(names: Names) -> None:
+    take_a_step(names)
+    names["writers"][0].close()
+    assert list(Path("runs/1").glob("events.*"))
+
+
+def all_loggers_are_told(names: Names) -> None:
+    take_a_step(names)
+    first, second, third = names["logged"]
+    assert first == {f"probstep/{name}": number for name, number in second.items()}
+    assert second.keys() == third.keys() == names["opt"].metrics().keys()
+
+
+def recurrence_was_proved(names: Names) -> None:
+    numbers = names["opt"].metrics()
+    assert numbers["probes/search"] == 1
+    assert numbers["probes/unpaired"] == 0
+
+
+def frame_has_a_row_per_epoch(names: Names) -> None:
+    assert set(names["frame"]["epoch"]) == {0, 1}
+
+
+def schedule_is_early_then_seldom(names: Names) -> None:
+    schedule = names["EarlyThenSeldom"]()
+    due = [step for step in range(400) if schedule.is_due(step)]
+    assert due == [*range(200), 200, 250, 300, 350]
+    probstep.ProbStep(torch.optim.SGD([nn.Parameter(torch.zeros(1))]), probe=schedule)
+
+
+def method_builds_an_optimizer(names: Names) -> None:
+    optimizer = names["METHODS"]["mine"].build([nn.Parameter(torch.zeros(1))], 0.1, friction=0.2)
+    assert optimizer.param_groups[0]["momentum"] == 0.8
+
+
+def problem_was_trained(names: Names) -> None:
+    assert names["task"].evaluate("test").accuracy > 0.2
+
+
+def method_was_trained(names: Names) -> None:
+    assert names["scores"].accuracy > 0.2
+    assert Path("method.pt").exists()
+
+
+FIRST = Surroundings(loop, opt_adapts)
+SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
+    ("README.md", "import probstep"): FIRST,
+    ("README.md", "opt.zero_grad()"): Surroundings(loop_with_optimizer, opt_adapts),
+    ("README.md", "from probstep.integrations.window import Window"): Surroundings(
+        micro_batches, opt_adapts, accumulates=True
+    ),
+    ("docs/index.md", "import probstep"): FIRST,
+    ("docs/robust.md", "opt = probstep.ProbStep("): Surroundings(
+        loop_with_optimizer, a_step_adapts
+    ),
+    ("docs/scale.md", "@dataclass(frozen=True)"): Surroundings(
+        lambda count: {"dataclass": dataclass}, schedule_is_early_then_seldom
+    ),
+    ("docs/problems.md", "import torch"): Surroundings(nothing, problem_was_trained),
+    ("docs/methods.md", "import torch"): Surroundings(nothing, method_was_trained),
+    ("docs/methods.md", "from probstep.bench.methods import Method"): Surroundings(
+        only_torch, method_builds_an_optimizer
+    ),
+    ("docs/bench.md", 'duckdb.sql("select method'): Surroundings(
+        records, frame_has_a_row_per_epoch
+    ),
+    ("docs/bench.md", 'duckdb.sql("select settings'): Surroundings(
+        export, frame_has_a_row_per_epoch, needs="pyarrow"
+    ),
+    ("docs/checks.md", "opt = probstep.ProbStep("): Surroundings(bare_optimizer, a_step_adapts),
+    ("docs/state.md", "import torch"): Surroundings(nothing, recurrence_was_proved),
+    ("docs/trainers.md", "from probstep.integrations.lightning"): Surroundings(
+        lightning_loop, trainer_fits, accumulates=True, needs="lightning"
+    ),
+    ("docs/trainers.md", "from probstep.integrations.transformers"): Surroundings(
+        transformers_trainer, trainer_has_adapted, accumulates=True, needs="transformers"
+    ),
+    ("docs/trainers.md", "from probstep.integrations.accelerate"): Surroundings(
+        accelerate_loop, prepared_optimizer_adapts, accumulates=True, needs="accelerate"
+    ),
+    ("docs/trainers.md", "from probstep.integrations.tensorboard"): Surroundings(
+        tensorboard_writer, events_are_written, needs="tensorboard"
+    ),
+    ("docs/trainers.md", "# Weights & Biases"): Surroundings(other_loggers, all_loggers_are_told),
+}
+
+
+def surroundings_of(page: str, opening: str) -> Surroundings | None:
+    """Return the row of a block; None without one."""
+    rows = [
+        row for (of, start), row in SURROUNDINGS.items() if of == page and opening.startswith(start)
+    ]
+    assert len(rows) <= 1, f"{page}: more than one row begins as {opening!r}"
+    return rows[0] if rows else None

@@ -1,0 +1,41 @@
+"""Every block of Python in the documents runs as printed and does what its page says."""
+
+import pytest
+
+from .pages import Block, all_blocks
+from .surroundings import SURROUNDINGS, surroundings_of
+
+BLOCKS = all_blocks("python")
+
+
+def cases() -> list:
+    """A case per block; three where gradients may accumulate."""
+    found = []
+    for block in BLOCKS:
+        row = surroundings_of(block.page, block.opening)
+        counts = (1, 2, 4) if row is not None and row.accumulates else (1,)
+        found += [pytest.param(block, count, id=f"{block}-{count}") for count in counts]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers")
+@pytest.mark.filterwarnings("ignore:The number of training batches")
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.`:FutureWarning")
+@pytest.mark.parametrize(("block", "count"), cases())
+def test_a_block_runs_as_printed(
+    block: Block, count: int, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = surroundings_of(block.page, block.opening)
+    assert row is not None, f"{block}: add a row to SURROUNDINGS that says what the block needs"
+    if row.needs is not None:
+        pytest.importorskip(row.needs)
+    monkeypatch.chdir(tmp_path)
+    names = row.names(count)
+    block.run(names)
+    row.check(names)
+
+
+def test_every_row_belongs_to_a_block() -> None:
+    found = [(block.page, block.opening) for block in BLOCKS]
+    for page, start in SURROUNDINGS:
+        assert any(of == page and opening.startswith(start) for of, opening in found), (page, start)
