@@ -5,13 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.hazards import summary
+from benchmarks.hazards.table import HAZARDS
 from typer.testing import CliRunner
 
 from probstep.bench.cli import app
 from probstep.bench.plans import list_runs, read_plan
+from probstep.bench.report.numbers.hazards import compare_with_plain, mean_ratio, read_records
 from probstep.bench.report.numbers.summaries import read_summaries
 from probstep.bench.report.publish import PAGES, publish
-from probstep.bench.report.studies import robust
+from probstep.bench.report.studies import hazards, robust
 
 from ..report_cases import make_sweep, write_records
 
@@ -80,3 +83,70 @@ def test_runs_are_collected_into_a_file_that_a_study_reads(tmp_path):
     assert {h.run.key for h in histories} == {records[0].run.key for records in make_sweep()}
     lines = (tmp_path / "runs.jsonl").read_text().splitlines()
     assert all(json.loads(line)["status"] in ("done", "diverged") for line in lines)
+
+
+# Hazards
+
+
+def hazard(way, final, *, label="", first=1.0, measured="loss", status="done", name="one"):
+    """A record of a hazard."""
+    return {
+        "suite": "hazards",
+        "hazard": name,
+        "family": "a class",
+        "half": "kept",
+        "way": way,
+        "label": label,
+        "seed": 0,
+        "final": final,
+        "first": first,
+        "measured": measured,
+        "last_rate": 0.1,
+        "status": status,
+    }
+
+
+FAILING = {
+    "a loss of more than 1.5 times": ({"final": 0.31}, {"final": 0.2}, True),
+    "a loss of 1.5 times": ({"final": 0.3}, {"final": 0.2}, False),
+    "a loss below the floor": ({"final": 0.01}, {"final": 1e-9}, False),
+    "a loss without an end": ({"final": None, "status": "diverged"}, {"final": 0.2}, True),
+    "a score 3 points below": (
+        {"final": 90.0, "measured": "score"},
+        {"final": 93.0, "measured": "score"},
+        True,
+    ),
+    "a score 2 points below": (
+        {"final": 91.0, "measured": "score"},
+        {"final": 93.0, "measured": "score"},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_a_hazard_fails_beyond_the_bar(case):
+    ours, plain, is_failed = FAILING[case]
+    records = [hazard("ours", label="new", **ours), hazard("plain", **plain)]
+    (outcome,) = compare_with_plain(records, "new")
+    assert outcome.is_failed == is_failed
+
+
+def test_a_hazard_counts_only_with_both_ways():
+    records = [hazard("ours", 1.0, label="new"), hazard("plain", 1.0, name="other")]
+    assert compare_with_plain(records, "new") == []
+
+
+def test_the_hazards_are_judged_as_their_own_summary_does():
+    records = read_records(RECORDS / "hazards.jsonl.gz")
+    for label in hazards.LABELS:
+        found = compare_with_plain(records, label)
+        expected = summary.compare(records, "ours", label)
+        numbers = summary.headline(expected)
+        assert {o.name for o in found if o.is_failed} == {r.hazard for r in expected if r.faults}
+        assert len(found) == numbers["rows"]
+        assert mean_ratio(found) == pytest.approx(numbers["geometric mean"])
+
+
+def test_the_page_counts_the_rows_of_the_table():
+    assert len(HAZARDS) == hazards.ROWS

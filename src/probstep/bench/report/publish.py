@@ -9,7 +9,7 @@ from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.drawing.scene import Scene
 from probstep.bench.report.drawing.svg import write_svg_file
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import reproduction, robust
+from probstep.bench.report.studies import hazards, reproduction, robust
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ PAGES: dict[str, Page] = {
         read=robust.read_study,
         write=robust.write_study,
         draw=_draw_robust,
+    ),
+    "hazards": Page(
+        about="the default rule on unusual trainings, beside the plain optimizer",
+        file="hazards.md",
+        records=hazards.RECORDS,
+        read=hazards.read_study,
+        write=hazards.write_study,
+        draw=lambda _: {},
     ),
     "reproduction": Page(
         about="the paper's claims and figures",

@@ -1,0 +1,143 @@
+"""The default rule on unusual trainings: docs/hazards.md, from the records of benchmarks/hazards."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from probstep.bench.report.numbers.hazards import (
+    WORST_POINTS,
+    WORST_RATIO,
+    Outcome,
+    compare_with_plain,
+    mean_points,
+    mean_ratio,
+    read_records,
+)
+from probstep.bench.report.page.markdown import write_table
+
+RECORDS = ("hazards.jsonl.gz",)
+LABELS = ("0.1.0", "0.2.0")  # the rule of the release before, and the present one
+ROWS = 130  # of the table in benchmarks/hazards
+
+
+@dataclass(frozen=True)
+class Study:
+    """The outcomes of each rule, by its label."""
+
+    outcomes: Mapping[str, Sequence[Outcome]]
+    seeds: int
+
+
+def read_study(records: Path) -> Study:
+    """The study in a folder of records."""
+    found = read_records(records / RECORDS[0])
+    outcomes = {label: compare_with_plain(found, label) for label in LABELS}
+    return Study(outcomes, seeds=len({r["seed"] for r in found}))
+
+
+def write_study(study: Study) -> str:
+    """The page."""
+    return "\n".join(_page(study)).rstrip() + "\n"
+
+
+def _page(study: Study) -> Iterator[str]:
+    yield f"""# Hazards
+
+<!-- Made by `probstep page hazards` from benchmarks/records; change it there. -->
+
+A hazard is an unusual training on which a rule for the learning rate can fail: the task changes
+half way, the batch has one sample, the first batch is an outlier, the loss is no objective.
+`benchmarks/hazards` has {ROWS} of them, each a few seconds on one core. A row says which optimizer
+people would take and which rate they would give it without tuning; *plain* is that. The question is
+whether `ProbStep` around the same optimizer is ever much worse than not tuning.
+
+Losses are floored at 1 % of the first loss. **The bar:** no row's loss is more than {WORST_RATIO} times
+that of plain, no row's score more than {-WORST_POINTS:g} points below, no run raises or diverges; and
+nine of ten rows are at least as good as plain. A *ratio* is our loss over that of plain.
+
+Rows come in pairs of one class: one for tuning, one kept apart. The kept half was run once with 0.1.0,
+once with a candidate for 0.2.0, in which confirmed surprises did not yet hold the scale back, and once
+with 0.2.0. There is {_spell_seeds(study.seeds)}. Where a rule has fewer than {ROWS} rows, the others
+have not been run. The records of 0.2.0 were made before its last change,
+which concerns only schedules whose factor is above 1 or below 0.01.
+
+To make it again: `python -m benchmarks.hazards run --ways ours,plain --label LABEL`, then
+`python -m benchmarks.hazards pack` and `probstep page hazards`.
+
+## All rows
+"""
+    yield from _totals(study)
+    yield "## By class\n"
+    yield from _families(study)
+    for label in reversed(LABELS):
+        yield f"## What fails with {label}\n"
+        yield from _failures(study.outcomes[label])
+
+
+def _spell_seeds(seeds: int) -> str:
+    return "one seed so far" if seeds == 1 else f"a choice of {seeds} seeds"
+
+
+def _totals(study: Study) -> Iterator[str]:
+    head = ["rule", "half", "rows", "failed", "at least as good", "geometric mean", "mean points"]
+    rows = []
+    for label in LABELS:
+        for half in ("tuning", "kept", "all"):
+            part = [o for o in study.outcomes[label] if half in (o.half, "all")]
+            rows.append([label, half, *_count(part), _spell_share(part), *_means(part)])
+    shared = _shared(study)
+    for label, part in shared.items():
+        common = f"all that have been run with {' and '.join(LABELS)}"
+        rows.append([label, common, *_count(part), _spell_share(part), *_means(part)])
+    yield from write_table(head, rows)
+
+
+def _shared(study: Study) -> dict[str, list[Outcome]]:
+    """The outcomes of the rows that every rule has."""
+    names = set.intersection(*({o.name for o in found} for found in study.outcomes.values()))
+    return {k: [o for o in found if o.name in names] for k, found in study.outcomes.items()}
+
+
+def _families(study: Study) -> Iterator[str]:
+    families = sorted({o.family for found in study.outcomes.values() for o in found})
+    rows = []
+    for family in families:
+        row: list[object] = [family]
+        for label in LABELS:
+            part = [o for o in study.outcomes[label] if o.family == family]
+            row += [*_count(part), *_means(part)]
+        rows.append(row)
+    head = [f"{label}: {what}" for label in LABELS for what in ("rows", "failed", "mean", "points")]
+    yield from write_table(["class", *head], rows)
+
+
+def _failures(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    failed = [o for o in outcomes if o.is_failed]
+    if not failed:
+        yield f"None of {len(outcomes)} rows.\n"
+        return
+    head = ["hazard", "class", "half", "plain", "ours", "compared", "last rate", "status"]
+    yield from write_table(head, [_failure(o) for o in failed])
+
+
+def _failure(one: Outcome) -> list[object]:
+    compared = f"{one.points:+.1f} points" if one.is_score else f"{one.ratio:.3g}"
+    rate = "" if one.rate is None else f"{one.rate:.2g}"
+    ends = (f"{one.plain:.4g}", f"{one.ours:.4g}")
+    return [one.name, one.family, one.half, *ends, compared, rate, one.status]
+
+
+def _count(part: Sequence[Outcome]) -> tuple[int, int]:
+    return len(part), sum(o.is_failed for o in part)
+
+
+def _spell_share(part: Sequence[Outcome]) -> str:
+    return f"{sum(o.is_as_good for o in part) / len(part):.0%}" if part else ""
+
+
+def _means(part: Sequence[Outcome]) -> tuple[str, str]:
+    ratio, points = mean_ratio(part), mean_points(part)
+    return (
+        "" if ratio is None else f"{ratio:.3g}",
+        "" if points is None else f"{points:+.1f}",
+    )
