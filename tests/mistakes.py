@@ -1,12 +1,13 @@
 """Mistakes that calling code makes, as a table; each is run through every way in which it can occur.
 
-A mistake is a loss function that is not the same when it is called again, or something that is done
-to the gradients behind ProbStep's back. A way is how a training loop hands its loss to ProbStep.
+A mistake is a loss function that is not the same when it is called again, something that is done to
+the gradients behind ProbStep's back, a rate of 0, or a wrong call. A way is how a training loop hands
+its loss to ProbStep.
 """
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from probstep import ProbStep
+from probstep import NotTheSameLoss, ProbStep
 from probstep.integrations.window import Window
 
 from .cases import Case, batches, loss_of, plain_network
@@ -117,6 +118,35 @@ def clip(params: Iterable[Tensor]) -> None:
     nn.utils.clip_grad_norm_(params, 0.1)
 
 
+def drop(params: Iterable[Tensor]) -> None:
+    """Leave them as if nobody had called backward."""
+    for p in params:
+        p.grad = None
+
+
+# How the optimizer is called
+
+
+def clear(opt: Any) -> None:
+    opt.zero_grad()
+
+
+def never_clear(opt: Any) -> None:
+    """Let the gradients of one step be added to those of the step before."""
+
+
+def step(opt: Any, _: Tensor | None, given: dict[str, Any]) -> None:
+    opt.step(**given)
+
+
+def step_with_the_loss(opt: Any, loss: Tensor | None, given: dict[str, Any]) -> None:
+    opt.step(given["closure"]() if loss is None else loss)
+
+
+def step_of_base(opt: Any, _: Tensor | None, given: dict[str, Any]) -> None:
+    (opt if isinstance(opt, ProbStep) else opt.optimizer).base.step(**given)
+
+
 @dataclass(frozen=True)
 class Mistake:
     """A row.
@@ -126,7 +156,10 @@ class Mistake:
         ways: The ways in which it can occur.
         loss: Makes the loss function of one run.
         spoil: What happens to the gradients after backward.
-        is_error: It is refused; otherwise it is warned of.
+        clear: How the gradients are cleared before a closure's backward.
+        step: How the optimizer is called: with the loss, if the loop has it, and with what is due.
+        rate: The rate of the optimizer inside; None for its usual one.
+        error: What is raised; None if it is warned of.
         bare: What the message must match in a bare step(), where loss and re-evaluation come from one
             function, so that only the slope can tell: a warning. None: as in the other ways.
     """
@@ -135,12 +168,15 @@ class Mistake:
     ways: tuple[str, ...]
     loss: Callable[[], Loss] = lambda: loss_of
     spoil: Callable[[Iterable[Tensor]], None] = nothing
-    is_error: bool = True
+    clear: Callable[[Any], None] = clear
+    step: Callable[[Any, Tensor | None, dict[str, Any]], None] = step
+    rate: float | None = None
+    error: type[Exception] | None = NotTheSameLoss
     bare: str | None = None
 
-    def expected(self, way: str) -> tuple[str, bool]:
-        """Return what the message must match in a way, and whether it is an error."""
-        return (self.bare, False) if way == "bare" and self.bare else (self.says, self.is_error)
+    def expected(self, way: str) -> tuple[str, type[Exception] | None]:
+        """Return what the message must match in a way, and what is raised."""
+        return (self.bare, None) if way == "bare" and self.bare else (self.says, self.error)
 
 
 CLOSURES = ("closure", "closure with backward")
@@ -185,7 +221,7 @@ MISTAKES = {
         "drew other random numbers.*with opt.forward_pass",
         ("loss and reevaluate", "handed over"),
         drops_out_after_a_loader,
-        is_error=False,
+        error=None,
     ),
     "a hidden state is carried": Mistake(
         "the model carries something from one call to the next",
@@ -206,31 +242,61 @@ MISTAKES = {
         "times those of the loss.*GradScaler that was not asked to step",
         ("closure with backward", *GIVEN, *WINDOWS),
         spoil=times(65536.0),
-        is_error=False,
+        error=None,
     ),
     "gradients of four micro-batches are summed": Mistake(
         r"about (4|4\.0\d*|3\.9\d*) times those of the loss.*the sum of 4 micro-batches",
         AFTER_BACKWARD,
         spoil=times(4.0),
-        is_error=False,
+        error=None,
     ),
     "gradients are divided by four": Mistake(
         r"about 0\.2[45]\d* times those of the loss.*divided by 4",
         AFTER_BACKWARD,
         spoil=times(0.25),
-        is_error=False,
+        error=None,
     ),
     "gradients are clipped elsewhere": Mistake(
         r"clipped by something else: use opt.clip_grad_norm_",
         AFTER_BACKWARD,
         spoil=clip,
-        is_error=False,
+        error=None,
     ),
     "gradients are reversed": Mistake(
         r"about -(1|1\.0\d*|0\.99\d*) times those of the loss",
         GIVEN,
         spoil=times(-1.0),
-        is_error=False,
+        error=None,
+    ),
+    "nobody calls backward": Mistake(
+        "No parameter of the optimizer has a gradient.*Was backward called on this loss",
+        (*GIVEN, *WINDOWS, "transformers"),  # Lightning calls it
+        spoil=drop,
+        error=None,
+    ),
+    "nobody clears the gradients": Mistake(
+        "they pile up.*opt.zero_grad\\(\\) at the start of the closure",
+        ("closure with backward",),
+        clear=never_clear,
+        error=None,
+    ),
+    "the rate is 0": Mistake(
+        "lr is 0 in every group.*Give any positive lr",
+        OWN_LOOP + TRAINERS,
+        rate=0.0,
+        error=None,
+    ),
+    "step is given the loss": Mistake(
+        "takes a function that computes the loss, not a tensor.*step\\(loss=loss, reevaluate=",
+        OWN_LOOP,
+        step=step_with_the_loss,
+        error=TypeError,
+    ),
+    "the optimizer inside is called": Mistake(
+        r"\.step\(\) was called directly, not through the ProbStep around it",
+        (*CLOSURES, "handed over", "bare", *WINDOWS),
+        step=step_of_base,
+        error=None,
     ),
 }
 
@@ -242,27 +308,38 @@ class Run:
     Args:
         model: What is trained.
         loss: Its loss.
-        spoil: What happens to the gradients after backward.
+        mistake: What else is done wrong.
         settings: Those of ProbStep.
     """
 
     model: nn.Module
     loss: Loss
-    spoil: Callable[[Iterable[Tensor]], None]
+    mistake: Mistake
     settings: dict[str, Any]
 
+    def base(self, case: Case) -> torch.optim.Optimizer:
+        rate = self.mistake.rate
+        own = case if rate is None else replace(case, settings={**case.settings, "lr": rate})
+        return own.make(self.model.parameters())
+
     def optimizer(self, case: Case) -> ProbStep:
-        return ProbStep(case.make(self.model.parameters()), **self.settings)
+        return ProbStep(self.base(case), **self.settings)
+
+    def step(self, opt: Any, known: Tensor | None = None, **given: Any) -> None:
+        self.mistake.step(opt, known, given)
+
+    def spoil(self) -> None:
+        self.mistake.spoil(self.model.parameters())
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
-        self.spoil(self.model.parameters())
+        self.spoil()
 
 
 def with_closure(run: Run, case: Case, _: Path) -> None:
     opt = run.optimizer(case)
     for batch in DATA[:3]:
-        opt.step(lambda batch=batch: run.loss(run.model, batch))
+        run.step(opt, closure=lambda batch=batch: run.loss(run.model, batch))
 
 
 def with_backward_closure(run: Run, case: Case, _: Path) -> None:
@@ -270,13 +347,13 @@ def with_backward_closure(run: Run, case: Case, _: Path) -> None:
     for batch in DATA[:3]:
 
         def closure(batch: Any = batch) -> Tensor:
-            opt.zero_grad()
+            run.mistake.clear(opt)
             loss = run.loss(run.model, batch)
             if loss.requires_grad:
                 run.backward(loss)
             return loss
 
-        opt.step(closure)
+        run.step(opt, closure=closure)
 
 
 def with_loss(run: Run, case: Case, _: Path) -> None:
@@ -285,7 +362,7 @@ def with_loss(run: Run, case: Case, _: Path) -> None:
         opt.zero_grad()
         loss = run.loss(run.model, batch)
         run.backward(loss)
-        opt.step(loss=loss, reevaluate=lambda batch=batch: run.loss(run.model, batch))
+        run.step(opt, loss, loss=loss, reevaluate=lambda batch=batch: run.loss(run.model, batch))
 
 
 def handed_over(run: Run, case: Case, _: Path) -> None:
@@ -295,16 +372,17 @@ def handed_over(run: Run, case: Case, _: Path) -> None:
         loss = run.loss(run.model, batch)
         run.backward(loss)
         opt.reevaluate_with(lambda batch=batch: run.loss(run.model, batch), loss=loss)
-        opt.step()
+        run.step(opt, loss)
 
 
 def bare(run: Run, case: Case, _: Path) -> None:
     opt = run.optimizer(case)
     for batch in DATA[:3]:
         opt.zero_grad()
-        run.backward(run.loss(run.model, batch))
+        loss = run.loss(run.model, batch)
+        run.backward(loss)
         opt.reevaluate_with(lambda batch=batch: run.loss(run.model, batch))
-        opt.step()
+        run.step(opt, loss)
 
 
 def with_window(run: Run, case: Case, _: Path) -> None:
@@ -312,8 +390,9 @@ def with_window(run: Run, case: Case, _: Path) -> None:
     window = Window(opt)
     for batch in DATA[:3]:
         opt.zero_grad()
-        run.backward(window.run(lambda batch=batch: run.loss(run.model, batch)))
-        opt.step()
+        loss = window.run(lambda batch=batch: run.loss(run.model, batch))
+        run.backward(loss)
+        run.step(opt, loss)
 
 
 def with_accelerate(run: Run, case: Case, _: Path) -> None:
@@ -329,9 +408,10 @@ def with_accelerate(run: Run, case: Case, _: Path) -> None:
     window = track(accelerator, opt)
     for batch in DATA[:3]:
         with accelerator.accumulate(run.model):
-            accelerator.backward(window.run(lambda batch=batch: run.loss(run.model, batch)))
-            run.spoil(run.model.parameters())
-            opt.step()
+            loss = window.run(lambda batch=batch: run.loss(run.model, batch))
+            accelerator.backward(loss)
+            run.spoil()
+            run.step(opt, loss)
             opt.zero_grad()
 
 
@@ -350,10 +430,10 @@ def with_lightning(run: Run, case: Case, _: Path) -> None:
             return run.loss(self.net, batch)
 
         def on_after_backward(self) -> None:
-            run.spoil(self.parameters())
+            run.spoil()
 
         def configure_optimizers(self) -> Any:
-            return case.make(self.parameters())
+            return run.base(case)
 
     trainer = Trainer(
         accelerator="cpu",
@@ -378,7 +458,7 @@ def with_transformers(run: Run, case: Case, folder: Path) -> None:
 
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
             loss = super().training_step(*args, **kwargs)
-            run.spoil(run.model.parameters())
+            run.spoil()
             return loss
 
     arguments = transformers.TrainingArguments(
@@ -399,7 +479,7 @@ def with_transformers(run: Run, case: Case, folder: Path) -> None:
         model=run.model,
         args=arguments,
         train_dataset=rows,
-        optimizers=(case.make(run.model.parameters()), None),
+        optimizers=(run.base(case), None),
     )
     adapt(trainer, **run.settings).train()
 
@@ -420,4 +500,4 @@ WAYS: dict[str, Callable[[Run, Case, Path], None]] = {
 def prepared(mistake: Mistake, settings: dict[str, Any]) -> Run:
     """Return a training that makes the mistake."""
     torch.manual_seed(0)
-    return Run(plain_network(), mistake.loss(), mistake.spoil, settings)
+    return Run(plain_network(), mistake.loss(), mistake, settings)
