@@ -188,9 +188,9 @@ def test_the_plans_of_the_package_are_those_that_were_promised():
 RUNS = {
     "demo": 24,
     "heatmap": 432,
-    "paper-small": 240,
+    "paper-small": 1088,
     "paper": 1332,
-    "peers": 312,
+    "peers": 324,
     "robust": 3185,
     "rosenbrock": 12,
     "smoke": 18,
