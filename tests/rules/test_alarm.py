@@ -206,3 +206,10 @@ def test_without_the_ceiling_a_confirmed_surprise_holds_nothing_back():
     state, scale = trained(100.0, rule=rule)
     scale *= rule.judge(state, probe(scale, loss=5.0)).factor
     assert rule.judge(state, probe(scale)).factor == rule.up
+
+
+def test_a_surprise_halves_a_rate_above_all_that_was_searched_at_once():
+    rule = RobustRule()
+    for multiplier, expected in ((1.0, 1.0), (1.5, 0.5)):
+        state, scale = trained()
+        assert rule.notice(state, 100.0, scale, Setting(multiplier)) == expected

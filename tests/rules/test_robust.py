@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -171,6 +172,14 @@ def test_a_probe_that_sees_something_ends_the_row_of_those_that_do_not():
         rule.judge(state, nothing(k))
     rule.judge(state, seen(0.95))
     rule.judge(state, nothing(0))
+    assert not rule.is_searching(state)
+
+
+def test_under_a_faint_schedule_probes_that_see_nothing_do_not_count():
+    rule, state = RobustRule(), settled()
+    step = replace(nothing(0).step, setting=Setting(multiplier=0.01))
+    for _ in range(UNSEEN):
+        rule.judge(state, Observation(step, loss_after=0.95))
     assert not rule.is_searching(state)
 
 
