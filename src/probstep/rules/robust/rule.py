@@ -128,17 +128,18 @@ class RobustRule:
         if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
             belief.doubt(state.belief)
             return DOWN if scale > LEAST_SCALE else 1.0
-        if self._is_new_level(state, loss) and scale < FALLEN * state.search.found:
+        is_surprise, is_new_level = self._average_loss(state, loss)
+        if is_new_level and scale < FALLEN * state.search.found:
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
         if scale < LEAST_SCALE:
             return 1.0
-        if state.alarm.is_asking and setting.multiplier > 1:
+        if is_surprise and setting.multiplier > 1:
             return DOWN  # a rate above all that was searched needs no further proof
         return bound.slowed(self._bound(state, setting) / scale, state.losses + 1, DOWN)
 
-    def _is_new_level(self, state: RobustState, loss: float) -> bool:
-        """Average a loss; say whether the averages begin anew with it.
+    def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
+        """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
 
         A loss that is surprisingly high asks for a probe. Several in short order are another level.
         """
@@ -147,15 +148,16 @@ class RobustRule:
         if "surprise" not in self.without:
             # One outlier must pass neither for a rise of the loss nor for noise.
             usual = alarm.unsurprising(state.alarm, loss, state.losses)
-        if usual < loss:
+        is_surprise = usual < loss
+        if is_surprise:
             belief.doubt(state.belief)
-        is_new = alarm.is_new_level(state.alarm, is_surprise=usual < loss)
+        is_new = alarm.is_new_level(state.alarm, is_surprise=is_surprise)
         is_new = is_new and "level" not in self.without
         if is_new:
             state.losses, usual = 1, loss
         alarm.average(state.alarm, usual, state.losses)
         bound.average(state.bound, usual, state.losses)
-        return is_new
+        return is_surprise, is_new
 
     def _bound(self, state: RobustState, setting: Setting) -> float:
         """Return the largest scale whose steps promise no more than there is to gain."""
