@@ -1,29 +1,63 @@
-"""What ProbStep adds to a training step, side by side in one run: time and peak memory.
+"""What the default rule adds to a step: time without a probe, time with one, and the import.
 
-    python benchmarks/overhead.py [ROUNDS]
+    python benchmarks/overhead.py                # needs an idle machine; about four minutes
+    python benchmarks/overhead.py --seconds 0.5 --to /tmp/overhead.md        # a quick look
 
-For an MLP, a small CNN and a 2-layer transformer, with SGD (momentum) and Adam: the time of a bare step
-(forward, backward, optimizer), of an unprobed and of a probed one, and of the forward pass that a probe
-repeats. The four are measured in turn, round after round, so that a noisy machine disturbs them alike;
-figures are medians of the rounds' ratios. Memory is the peak of live tensors during a probed step beyond
-that of a bare one, in units of the parameters.
+All sides of a comparison step in turn, round after round, on the same new batch, so that a noisy
+machine disturbs them alike. A figure is the median over the rounds of CPU time, or of its difference
+to the bare optimizer's in the same round. The tables are printed and written to
+benchmarks/records/overhead.md, and from there into docs/cost.md. A figure above its bar is bold.
 """
 
-import gc
+import argparse
 import itertools
+import platform
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn, optim
 
-import probstep
+from probstep import EveryStep, ProbStep, RobustRule
+
+RECORD = Path(__file__).parent / "records" / "overhead.md"
+PAGE = Path(__file__).parents[1] / "docs" / "cost.md"
+BEGIN, END = "<!-- record: begin -->\n\n", "\n<!-- record: end -->"  # its place on the page
+UNPROBED = RobustRule(budget=(1.0, 0.0))  # the search of the first step, and no probe after it
+WARM_UP = 10  # rounds that are not counted: the search, and what torch does only once
+LEAST_ROUNDS = 20
+MICRO = 1e6  # microseconds per second
+
+Step = Callable[[], object]
+Loss = Callable[[], Tensor]
 
 
-class Attention(nn.Module):
-    """A 2-layer transformer that reads tokens and predicts the next."""
+# The nets
+
+
+class Stack(nn.Module):
+    """Linear layers, two tensors each; all but the first add to their input."""
+
+    def __init__(self, tensors: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(tensors // 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one number per class and sample."""
+        first, *others = self.layers
+        x = first(x)
+        for layer in others:
+            x = x + 0.1 * torch.relu(layer(x))  # the factor: 200 layers must not overflow
+        return x
+
+
+class Transformer(nn.Module):
+    """A 2-layer transformer that reads tokens and says a token for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,18 +66,18 @@ class Attention(nn.Module):
         self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.out = nn.Linear(128, 256)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the logits of every position."""
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return one number per token of the alphabet, at every position."""
         return self.out(self.layers(self.embed(tokens))).flatten(0, 1)
 
 
-def mlp() -> nn.Module:
+def make_mlp() -> nn.Module:
     sizes = (784, 1000, 500, 100, 10)
     layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 
-def cnn() -> nn.Module:
+def make_cnn() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -51,117 +85,303 @@ def cnn() -> nn.Module:
     )  # fmt: skip
 
 
-PROBLEMS: dict[str, tuple[Callable[[], nn.Module], Callable[[], torch.Tensor], int]] = {
-    "mlp": (mlp, lambda: torch.randn(128, 784), 10),
-    "cnn": (cnn, lambda: torch.randn(64, 3, 32, 32), 10),
-    "transformer": (Attention, lambda: torch.randint(256, (16, 64)), 256),
+class Batch(NamedTuple):
+    """Inputs and labels; `renew` writes new ones into the same memory."""
+
+    x: Tensor
+    y: Tensor
+    classes: int
+
+    def renew(self) -> None:
+        """Draw another batch."""
+        if self.x.is_floating_point():
+            self.x.normal_()
+        else:
+            self.x.random_(self.classes)
+        self.y.random_(self.classes)
+
+
+def vectors(samples: int, *shape: int, classes: int) -> Batch:
+    return Batch(torch.empty(samples, *shape), torch.empty(samples, dtype=torch.int64), classes)
+
+
+def tokens(samples: int, length: int, classes: int) -> Batch:
+    x, y = (torch.empty(n, dtype=torch.int64) for n in [samples * length] * 2)
+    return Batch(x.view(samples, length), y, classes)
+
+
+class Net(NamedTuple):
+    """A kind of net, and the batches that it sees."""
+
+    make: Callable[[], nn.Module]
+    make_batch: Callable[[], Batch]
+
+
+def stack(tensors: int, width: int, samples: int) -> Net:
+    return Net(lambda: Stack(tensors, width), lambda: vectors(samples, width, classes=width))
+
+
+SIZES = {"narrow": (64, 32), "wide": (160, 160)}  # width of the layers, samples in a batch
+STACKS = {
+    (tensors, size): stack(tensors, *SIZES[size]) for size in SIZES for tensors in (4, 44, 404)
 }
-OPTIMIZERS = {
-    "sgd": lambda params: torch.optim.SGD(params, lr=1e-3, momentum=0.9),
-    "adam": lambda params: torch.optim.Adam(params, lr=1e-4),
+NETS = {  # with the bar for a probe beyond its forward pass, as a share of a bare step
+    "MLP": (Net(make_mlp, lambda: vectors(128, 784, classes=10)), 0.10),
+    "CNN": (Net(make_cnn, lambda: vectors(64, 3, 32, 32, classes=10)), 0.05),
+    "transformer": (Net(Transformer, lambda: tokens(16, 64, classes=256)), 0.05),
 }
-FROZEN = probstep.PaperRule(up=1, down=1)
+BASES: dict[str, Callable[..., optim.Optimizer]] = {
+    "SGD": lambda params: optim.SGD(params, lr=1e-3, momentum=0.9),
+    "Adam": lambda params: optim.Adam(params, lr=1e-4),
+}
 
 
-def steps_of(problem: str, optimizer: str) -> dict[str, Callable[[], object]]:
-    """The four things to be timed, each with a model of its own."""
-    make_model, make_input, classes = PROBLEMS[problem]
-    x = make_input()
-    y = torch.randint(classes, (x.numel() if problem == "transformer" else len(x),))
-
-    def parts(probe: probstep.Every | None):
-        torch.manual_seed(0)
-        model = make_model()
-        base = OPTIMIZERS[optimizer](model.parameters())
-        opt = base if probe is None else probstep.ProbStep(base, FROZEN, probe=probe)
-        return opt, lambda: nn.functional.cross_entropy(model(x), y)
-
-    bare_opt, bare_loss = parts(None)
-    unprobed, unprobed_loss = parts(probstep.Every(10**9))
-    probed, probed_loss = parts(probstep.Every(1))
-    unprobed.step(unprobed_loss)  # the first step is probed
-
-    def bare() -> None:
-        bare_opt.zero_grad()
-        bare_loss().backward()
-        bare_opt.step()
-
-    def forward() -> None:
-        with torch.no_grad():
-            bare_loss()
-
-    return {
-        "bare": bare,
-        "forward": forward,
-        "unprobed": lambda: unprobed.step(unprobed_loss),
-        "probed": lambda: probed.step(probed_loss),
-    }
+# The ways in which a loss arrives
 
 
-def seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+def bare(opt: optim.Optimizer, loss: Loss) -> Step:
+    """The loop without ProbStep."""
+
+    def step() -> None:
+        opt.zero_grad()
+        loss().backward()
+        opt.step()
+
+    return step
 
 
-def measure(problem: str, optimizer: str, rounds: int) -> tuple[float, float, float, float]:
-    """Time of a bare step (ms), and the extra of unprobed, forward and probed in units of it."""
-    steps = steps_of(problem, optimizer)
-    for function in steps.values():
-        function()
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, function in steps.items():
-            times[name].append(seconds(function))
-    bare = times["bare"]
-    ratios = {
-        name: statistics.median(t / b for t, b in zip(times[name], bare, strict=True))
-        for name in times
-    }
-    beyond = statistics.median(
-        (p - b - f) / b for p, b, f in zip(times["probed"], bare, times["forward"], strict=True)
+def by_closure(opt: ProbStep, loss: Loss) -> Step:
+    return lambda: opt.step(loss)
+
+
+def by_closure_with_backward(opt: ProbStep, loss: Loss) -> Step:
+    def closure() -> Tensor:
+        opt.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    return lambda: opt.step(closure)
+
+
+def by_loss(opt: ProbStep, loss: Loss) -> Step:
+    def step() -> None:
+        opt.zero_grad()
+        value = loss()
+        value.backward()
+        opt.step(loss=value, reevaluate=loss)
+
+    return step
+
+
+def by_hand_over(opt: ProbStep, loss: Loss) -> Step:
+    def step() -> None:
+        opt.zero_grad()
+        value = loss()
+        value.backward()
+        opt.reevaluate_with(loss, value)
+        opt.step()
+
+    return step
+
+
+WAYS: dict[str, Callable[[ProbStep, Loss], Step]] = {
+    "closure": by_closure,
+    "closure with backward": by_closure_with_backward,
+    "`loss=` and `reevaluate=`": by_loss,
+    "`reevaluate_with`": by_hand_over,
+}
+
+
+# Measuring
+
+
+def make_side(net: Net, base: str, batch: Batch) -> tuple[optim.Optimizer, Loss]:
+    """An optimizer and the loss of its own net: the same net on every side."""
+    torch.manual_seed(0)
+    model = net.make()
+    return (
+        BASES[base](model.parameters()),
+        lambda: nn.functional.cross_entropy(model(batch.x), batch.y),
     )
-    return statistics.median(bare) * 1e3, ratios["unprobed"] - 1, ratios["forward"], beyond
 
 
-def peak(function: Callable[[], object]) -> int:
-    """Peak bytes of tensors that a call allocates, by the profiler's allocation events."""
-    gc.collect()
-    with torch.profiler.profile(
-        profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
-    ) as p:
-        function()
-    live = highest = 0
-    for event in p.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            live += event.nbytes()
-            highest = max(highest, live)
-    return highest
+def rounds_of(
+    steps: Mapping[str, Step], batch: Batch, seconds: float
+) -> Iterable[dict[str, float]]:
+    """Give the CPU seconds of each step, round after round, those of the warm-up left out."""
+    names = list(steps)
+    ends = time.process_time() + seconds
+    for k in itertools.count():
+        if k >= WARM_UP + LEAST_ROUNDS and time.process_time() > ends:
+            return
+        batch.renew()
+        times = {}
+        for name in names:
+            began = time.process_time()
+            steps[name]()
+            times[name] = time.process_time() - began
+        names.append(names.pop(0))  # who goes first may find the caches in another state
+        if k >= WARM_UP:
+            yield times
 
 
-def extra_memory(problem: str, optimizer: str) -> float:
-    steps = steps_of(problem, optimizer)
-    for function in steps.values():
-        function()
-    size = sum(p.numel() * p.element_size() for p in PROBLEMS[problem][0]().parameters())
-    return (peak(steps["probed"]) - peak(steps["bare"])) / size
+def forwards_of(opt: ProbStep) -> float:
+    return opt.metrics()["probe_forwards"]
+
+
+def measure_unprobed(net: Net, base: str, seconds: float) -> tuple[float, dict[str, float]]:
+    """Return the seconds of a bare step, and what each way adds to it."""
+    batch = net.make_batch()
+    steps, wrapped = {"bare": bare(*make_side(net, base, batch))}, []
+    for way, make in WAYS.items():
+        optimizer, loss = make_side(net, base, batch)
+        wrapped.append(ProbStep(optimizer, UNPROBED))
+        steps[way] = make(wrapped[-1], loss)
+    rounds, searched = [], None
+    for times in rounds_of(steps, batch, seconds):
+        searched = searched or list(map(forwards_of, wrapped))
+        rounds.append(times)
+    if searched != list(map(forwards_of, wrapped)):
+        raise RuntimeError("A step was probed that should not have been.")
+    added = {way: statistics.median(r[way] - r["bare"] for r in rounds) for way in WAYS}
+    return statistics.median(r["bare"] for r in rounds), added
+
+
+class Probed(NamedTuple):
+    """Seconds of a bare step and of a forward pass, and the share that a probe takes beyond it."""
+
+    bare: float
+    forward: float
+    beyond: float
+
+
+def measure_probed(net: Net, base: str, seconds: float) -> Probed:
+    """Compare a probed step with an unprobed one and a forward pass; only probes of one length."""
+    batch = net.make_batch()
+    optimizer, loss = make_side(net, base, batch)
+    forward = torch.no_grad()(loss)
+    unprobed, unprobed_loss = make_side(net, base, batch)
+    base_of_probed, probed_loss = make_side(net, base, batch)
+    probed = ProbStep(base_of_probed, probe=EveryStep())
+    steps = {
+        "bare": bare(optimizer, loss),
+        "forward": forward,
+        "unprobed": by_closure(ProbStep(unprobed, UNPROBED), unprobed_loss),
+        "probed": by_closure(probed, probed_loss),
+    }
+    rounds, before = [], 0.0
+    for times in rounds_of(steps, batch, seconds):
+        before, passes = forwards_of(probed), forwards_of(probed) - before
+        if passes == 1:
+            rounds.append(times)
+    if not rounds:
+        raise RuntimeError("No probe was of one length.")
+    medians = {name: statistics.median(r[name] for r in rounds) for name in steps}
+    beyond = statistics.median(r["probed"] - r["unprobed"] - r["forward"] for r in rounds)
+    return Probed(medians["bare"], medians["forward"], beyond / medians["bare"])
+
+
+IMPORT = """
+import time, torch
+began = time.process_time()
+import probstep
+print(time.process_time() - began)
+"""
+
+
+def measure_import(times: int = 5) -> float:
+    """Return the CPU seconds that the import of probstep takes after that of torch."""
+    return statistics.median(
+        float(subprocess.check_output([sys.executable, "-c", IMPORT])) for _ in range(times)
+    )
+
+
+# The tables
+
+
+def bar_of(tensors: int, bare_step: float) -> float:
+    """The most that an unprobed step may add, in seconds.
+
+    40 microseconds and 1 per tensor; 2 % where a bare step takes over 100 microseconds per tensor.
+    """
+    least = (40 + tensors) / MICRO
+    is_large = bare_step > 100 * tensors / MICRO
+    return max(least, 0.02 * bare_step) if is_large else least
+
+
+def marked(text: str, value: float, bar: float) -> str:
+    return f"**{text}**" if value > bar else text
+
+
+def tabulate(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def tell_unprobed(seconds: float) -> str:
+    rows = []
+    for (tensors, size), net in STACKS.items():
+        for base in BASES:
+            bare_step, added = measure_unprobed(net, base, seconds)
+            bar = bar_of(tensors, bare_step)
+            cells = [
+                marked(f"{a * MICRO:+.0f} µs, {1 + a / bare_step:.3f}", a, bar)
+                for a in added.values()
+            ]
+            start = [str(tensors), size, base, f"{bare_step * 1e3:.2f} ms", f"{bar * MICRO:.0f} µs"]
+            rows.append([*start, *cells])
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    header = ["tensors", "layers", "optimizer", "bare step", "bar", *WAYS]
+    return f"A step without a probe, beyond a bare one:\n\n{tabulate(header, rows)}"
+
+
+def tell_probed(seconds: float) -> str:
+    rows = []
+    for name, (net, bar) in NETS.items():
+        for base in BASES:
+            found = measure_probed(net, base, seconds)
+            share = found.forward / found.bare
+            beyond = marked(f"{found.beyond:.1%}", found.beyond, bar)
+            rows.append(
+                [name, base, f"{found.bare * 1e3:.1f} ms", f"{share:.0%}", f"{bar:.0%}", beyond]
+            )
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    header = ["net", "optimizer", "bare step", "one forward pass", "bar", "beyond that pass"]
+    title = "A probed step, beyond an unprobed one and one forward pass, in units of a bare step:"
+    return f"{title}\n\n{tabulate(header, rows)}"
+
+
+def tell_import() -> str:
+    found, bar = measure_import(), 0.050
+    text = marked(f"{found * 1e3:.0f} ms", found, bar)
+    return (
+        f"The import of probstep, beyond that of torch: {text}, with a bar of {bar * 1e3:.0f} ms."
+    )
+
+
+def put_on_page(record: str) -> None:
+    """Replace the record that the page contains."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    PAGE.write_text(before + BEGIN + record + END + after, encoding="utf-8")
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
-    torch.set_num_threads(1)
-    print(
-        "| problem | optimizer | bare step | unprobed | one forward | probed beyond a forward | memory |"
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=8.0, help="of timed steps per row")
+    parser.add_argument(
+        "--to", type=Path, default=RECORD, help="another file leaves the page alone"
     )
-    print("|---|---|---|---|---|---|---|")
-    for problem in PROBLEMS:
-        for optimizer in OPTIMIZERS:
-            bare, unprobed, forward, beyond = measure(problem, optimizer, rounds)
-            memory = extra_memory(problem, optimizer)
-            print(
-                f"| {problem} | {optimizer} | {bare:.1f} ms | {unprobed:+.1%} | {forward:+.1%} "
-                f"| {beyond:+.1%} | {memory:+.2f} x params |"
-            )
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    tables = [tell_unprobed(options.seconds), tell_probed(options.seconds), tell_import()]
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}, one thread."
+    text = "\n\n".join([*tables, versions]) + "\n"
+    print(text, end="")
+    options.to.write_text(text, encoding="utf-8")
+    if options.to == RECORD:
+        put_on_page(text)
 
 
 if __name__ == "__main__":

@@ -96,3 +96,7 @@ def test_every_module_that_a_page_names_exists(page: str) -> None:
             if place.exists()
         )
         assert path.is_dir() or path.with_suffix(".py").exists() or is_name, f"{page}: {name}"
+
+
+def test_the_page_on_cost_contains_the_record_of_its_benchmark() -> None:
+    assert read("benchmarks/records/overhead.md") in read("docs/cost.md")

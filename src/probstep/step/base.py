@@ -89,6 +89,8 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
         rate = group["lr"]
         if isinstance(rate, Tensor) and rate.device.type != "cpu":
             continue  # reading it would wait for the device
+        if rate <= first_rates[k] and not group.get("max_lr"):
+            continue  # the usual case, made cheap: no reference can lie below the rate
         reference = _reference(group, first_rates[k])
         has_risen |= bool(rate > RISE * reference > 0)
         if rate > reference and (is_searching or rate > RISE * reference):
