@@ -210,6 +210,11 @@ MODE = (
     "the model differs between training and evaluation, or between two calls (model.eval() inside): "
     "call it alike both times"
 )
+OTHER_STEPPED = (
+    "another optimizer has moved other parameters of the model since the loss was computed: give "
+    "step() a closure, which computes the loss anew, or let one optimizer have all the parameters, in "
+    "several groups"
+)
 GRAD_MODE = (
     "the model computes something else where gradients are off (torch.is_grad_enabled(), a compiled "
     "model with dropout): call backward inside the closure, so that gradients are always on"
@@ -229,7 +234,7 @@ def not_the_same(f: float, g: float, h: float, *, is_steady: bool, is_of_mode: b
     if is_of_mode:
         causes = [GRAD_MODE, NEW_BATCH, CARRIED]
     elif is_steady:
-        causes = [LATE_LAMBDA, OTHER_WEIGHT, MODE, NEW_BATCH, DROPOUT]
+        causes = [LATE_LAMBDA, OTHER_WEIGHT, OTHER_STEPPED, MODE, NEW_BATCH, DROPOUT]
         if (k := _whole_ratio(f, g)) is not None:
             causes = [f"they differ by a factor of {k}: {OTHER_WEIGHT}", LATE_LAMBDA, MODE]
     else:
