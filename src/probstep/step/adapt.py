@@ -83,7 +83,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     is_searching = rule.is_searching(memory.rule)
     most = largest_scale(parts.base.param_groups, parts.max_lr)
     evaluate = functools.partial(evaluate_again, parts, batch)
-    short = functools.partial(_short_rounding, parts, memory)
+    short = functools.partial(_model_rounding, parts, memory)
     check = None
     if parts.check:
         params = params_of(parts.base)
@@ -183,7 +183,7 @@ def _known_before(
     """Return what is known before the step, and whether the gradients are finite."""
     groups, ranks = parts.base.param_groups, objective.ranks
     # A 16-bit model under a 32-bit loss: what matters to a rule that looks at small changes.
-    rounding = _short_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
+    rounding = _model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
     of_model = torch.tensor(rounding / AVERAGED / ranks.size)
     shares = pack(f, objective.share(loss), moved.sum_of_gradients(), of_model)
     f_before, value, gradients, rounding = ranks.total(shares).tolist()
@@ -197,7 +197,7 @@ def _known_before(
     return before, math.isfinite(gradients)
 
 
-def _short_rounding(parts: Parts, memory: Memory) -> float:
+def _model_rounding(parts: Parts, memory: Memory) -> float:
     """Return the rounding of a 16-bit format in which the model computes: now, or when last probed."""
     return max(parts.tape.rounding, memory.short)
 
