@@ -359,3 +359,16 @@ def test_a_loss_near_the_smallest_float_claims_nothing_of_the_gradients(theta):
     opt = ProbStep(torch.optim.SGD([param], lr=0.1))
     opt.step(lambda: (param**2).sum())
     assert opt.metrics()["slope_factor"] in (0.0, 1.0)
+
+
+def test_a_second_optimizer_that_steps_on_the_same_loss_is_told_why_it_cannot():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
+    opts = [ProbStep(torch.optim.SGD(part.parameters(), lr=0.1)) for part in model]
+    x, y = torch.randn(8, 6), torch.randn(8, 3)
+    loss = nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    again = {"loss": loss, "reevaluate": lambda: nn.functional.mse_loss(model(x), y)}
+    opts[0].step(**again)
+    with pytest.raises(NotTheSameLoss, match="another optimizer has moved other parameters"):
+        opts[1].step(**again)

@@ -162,6 +162,7 @@ class Memory:
         first_rates: The groups' rates before anybody changed them, as far as is known.
         is_frozen: The scale stays as it is.
         keeps_weights: Whether the base's state depends on the rate of its steps; None until examined.
+        short: The rounding of the coarsest 16-bit format in which the model last computed; 0 without.
         proof: What is known of the function that probes see.
         health: What tells a rate that is dead or absurd.
     """
@@ -177,6 +178,7 @@ class Memory:
     first_rates: list[float] = field(default_factory=list)
     is_frozen: bool = False
     keeps_weights: bool | None = None
+    short: float = 0.0
     proof: Proof = field(default_factory=Proof)
     health: Health = field(default_factory=Health)
 
@@ -230,6 +232,7 @@ class Memory:
             "first_rates": list(self.first_rates),
             "is_frozen": int(self.is_frozen),
             "keeps_weights": UNKNOWN if self.keeps_weights is None else int(self.keeps_weights),
+            "short": self.short,
             "proof": as_plain(self.proof),
             "health": as_plain(self.health),
         }
@@ -293,6 +296,12 @@ def _claim(value: Any) -> bool:
     return bool(value)
 
 
+def _rounding(value: Any) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"must lie between 0 and 1, not {_brief(value)}.")
+    return float(value)
+
+
 def _examined(value: Any) -> bool | None:
     return None if value == UNKNOWN else _claim(value)
 
@@ -326,7 +335,8 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "first_rates": _rates,
     "is_frozen": _claim,
     "keeps_weights": _examined,
+    "short": _rounding,
     "proof": functools.partial(restored, Proof),
     "health": functools.partial(restored, Health),
 }
-NOT_IN_0_1_0 = {"first_rates", "is_frozen", "keeps_weights", "pending", "proof", "health"}
+NOT_IN_0_1_0 = {"first_rates", "is_frozen", "keeps_weights", "pending", "short", "proof", "health"}

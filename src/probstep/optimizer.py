@@ -172,7 +172,10 @@ class ProbStep(Wrapper):
         refuse_graph_capture()
         given = Given(reevaluate, loss, grad_scale)
         is_due = self._is_due()
-        kept = self._copy_of_memory() if is_due else None
+        kept: Memory | None = None
+        if is_due:
+            self._settle()
+            kept = copy.deepcopy(self._current)
         self._is_stepping = True
         try:
             with torch.no_grad():
@@ -341,8 +344,7 @@ class ProbStep(Wrapper):
 
     def _with_loss(self, arrived: Arrived, *, is_due: bool) -> Arrived:
         """Compute a loss that nobody told, if the step needs it, and check one that somebody did."""
-        parts = self._parts
-        is_needed = is_due or parts.stretch is not None or self._is_listening
+        is_needed = is_due or self._parts.stretch is not None or self._is_listening
         if arrived.loss is None and arrived.again is not None and is_needed:
             # Whether the pass is paired shows after the step.
             loss, _ = self._tape.again(arrived.again, params_of(self.base))
@@ -459,10 +461,6 @@ class ProbStep(Wrapper):
         new = groups[len(self._memory.first_rates) :]
         self._memory.first_rates += [float(group["lr"]) for group in new]
         self._publish()
-
-    def _copy_of_memory(self) -> Memory:
-        self._settle()
-        return copy.deepcopy(self._memory)
 
     def _settle(self) -> None:
         """Read what the last step left into the memory."""

@@ -83,10 +83,11 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     is_searching = rule.is_searching(memory.rule)
     most = largest_scale(parts.base.param_groups, parts.max_lr)
     evaluate = functools.partial(evaluate_again, parts, batch)
+    short = functools.partial(_model_rounding, parts, memory)
     check = None
     if parts.check:
         params = params_of(parts.base)
-        check = Check(evaluate, loss, params, memory.proof, ranks, parts.tape.rounding)
+        check = Check(evaluate, loss, params, memory.proof, ranks, short)
         check.begin(is_searching=is_searching)
     with begin_step(parts, memory, ranks) as attempt:
         moved = attempt.moved
@@ -124,6 +125,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             # What was found is the rate of the schedule's reference.
             found = before.scale * trial.length * before.setting.multiplier
             attempt.settle(min(found if is_paired else memory.scale, most))
+    memory.short = parts.tape.rounding
     is_found = not rule.is_searching(memory.rule)
     scale = seen.step.rate if is_searching else seen.step.rate / before.setting.multiplier
     if not is_found:
@@ -181,8 +183,8 @@ def _known_before(
     """Return what is known before the step, and whether the gradients are finite."""
     groups, ranks = parts.base.param_groups, objective.ranks
     # A 16-bit model under a 32-bit loss: what matters to a rule that looks at small changes.
-    rounding = parts.tape.rounding / AVERAGED if parts.rule.chooses_lengths else 0.0
-    of_model = torch.tensor(rounding / ranks.size)
+    rounding = _model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
+    of_model = torch.tensor(rounding / AVERAGED / ranks.size)
     shares = pack(f, objective.share(loss), moved.sum_of_gradients(), of_model)
     f_before, value, gradients, rounding = ranks.total(shares).tolist()
     is_searching = parts.rule.is_searching(memory.rule)
@@ -193,6 +195,11 @@ def _known_before(
         setting=setting_of(groups, memory.first_rates),
     )
     return before, math.isfinite(gradients)
+
+
+def _model_rounding(parts: Parts, memory: Memory) -> float:
+    """Return the rounding of a 16-bit format in which the model computes: now, or when last probed."""
+    return max(parts.tape.rounding, memory.short)
 
 
 def _is_ruinous(seen: Observation) -> bool:

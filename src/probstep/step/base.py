@@ -64,9 +64,8 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     group = groups[leading]
     reference = _reference(group, first_rates[leading])
     multiplier = float(group["lr"]) / reference if reference else 1.0
-    return Setting(
-        multiplier or 1.0, _momentum(group)
-    )  # 0 only of a tensor on a device: an empty step
+    # It is 0 only of a tensor on a device: an empty step.
+    return Setting(multiplier or 1.0, _momentum(group))
 
 
 def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> bool:

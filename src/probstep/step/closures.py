@@ -10,15 +10,12 @@ from torch import Tensor
 
 Forward = Callable[[], Tensor]
 
+HABIT = 3  # steps in a row after which a closure that only computes the loss is expected to do so
+
 
 def mean_of(loss: Tensor) -> Tensor:
     """Return the loss as one number, also where per-sample losses are given."""
     return loss.mean() if loss.dim() else loss
-
-
-HABIT = (
-    3  # steps in a row after which a closure that only computes the loss is expected to go on so
-)
 
 
 class Evidence:

@@ -87,14 +87,17 @@ def rounding_of(loss: Tensor, params: Sequence[Tensor], short: float) -> float:
 # The first check: the same number where the step begins
 
 
-def prove_same(evaluate: Evaluate, loss: Tensor, ranks: Ranks, *, short: float) -> bool:
+def prove_same(
+    evaluate: Evaluate, loss: Tensor, ranks: Ranks, *, short: Callable[[], float]
+) -> bool:
     """Evaluate the loss where the step begins; raise NotTheSameLoss if it is another function's.
 
     Args:
         evaluate: Computes the loss again.
         loss: What it must be.
         ranks: Who else decides.
-        short: The rounding of the coarsest 16-bit format in which the model computed; 0 without any.
+        short: Tells the rounding of the coarsest 16-bit format in which the model computed, 0 without
+            any; asked after the evaluation, which may be the first that was watched.
 
     Returns:
         Whether it was proved; False where it cannot be told: the loss is not finite, or the random
@@ -119,10 +122,11 @@ def prove_same(evaluate: Evaluate, loss: Tensor, ranks: Ranks, *, short: float) 
     with mode:
         second, _ = evaluate()
     second = second.detach()
-    noise = _noise(loss, short)
+    coarsest = short()
+    noise = _noise(loss, coarsest)
     apart, later = _distance(value, loss), _distance(second, loss)
     is_noise = (apart <= noise) & (later <= noise)
-    is_of_mode = (later == 0) & (apart <= max(1e-5, short))
+    is_of_mode = (later == 0) & (apart <= max(1e-5, coarsest))
     unsteady = _distance(second, value) > noise
     shares = pack(_share(second, ranks), ~(is_noise | is_of_mode), unsteady, later > 0)
     h, others, unsteady_ones, still_other = ranks.total(shares).tolist()
@@ -206,6 +210,11 @@ MODE = (
     "the model differs between training and evaluation, or between two calls (model.eval() inside): "
     "call it alike both times"
 )
+OTHER_STEPPED = (
+    "another optimizer has moved other parameters of the model since the loss was computed: give "
+    "step() a closure, which computes the loss anew, or let one optimizer have all the parameters, in "
+    "several groups"
+)
 GRAD_MODE = (
     "the model computes something else where gradients are off (torch.is_grad_enabled(), a compiled "
     "model with dropout): call backward inside the closure, so that gradients are always on"
@@ -225,7 +234,7 @@ def not_the_same(f: float, g: float, h: float, *, is_steady: bool, is_of_mode: b
     if is_of_mode:
         causes = [GRAD_MODE, NEW_BATCH, CARRIED]
     elif is_steady:
-        causes = [LATE_LAMBDA, OTHER_WEIGHT, MODE, NEW_BATCH, DROPOUT]
+        causes = [LATE_LAMBDA, OTHER_WEIGHT, OTHER_STEPPED, MODE, NEW_BATCH, DROPOUT]
         if (k := _whole_ratio(f, g)) is not None:
             causes = [f"they differ by a factor of {k}: {OTHER_WEIGHT}", LATE_LAMBDA, MODE]
     else:
@@ -368,7 +377,7 @@ class Check:
         params: The parameters.
         proof: What is known already; it changes.
         ranks: Who else decides.
-        short: The rounding of the coarsest 16-bit format in which the model computed; 0 without any.
+        short: As for `prove_same`.
     """
 
     def __init__(
@@ -378,11 +387,10 @@ class Check:
         params: Sequence[Tensor],
         proof: Proof,
         ranks: Ranks,
-        short: float,
+        short: Callable[[], float],
     ) -> None:
         self._evaluate, self._loss, self._proof = evaluate, loss, proof
-        self._ranks, self._short = ranks, short
-        self._rounding = rounding_of(loss, params, short)
+        self._params, self._ranks, self._short = params, ranks, short
         self._seen: list[Observation] = []
         self._is_searching = self._is_new = False
 
@@ -426,6 +434,11 @@ class Check:
         if found.is_constant:
             raise NotTheSameLoss(CONSTANT)
         self._proof.is_steep, self._proof.slope_factor = True, found.factor
+
+    @property
+    def _rounding(self) -> float:
+        """The relative rounding of the loss, as far as is known by now."""
+        return rounding_of(self._loss, self._params, self._short())
 
     def _is_proved(self) -> bool:
         return prove_same(self._evaluate, self._loss, self._ranks, short=self._short)

@@ -215,6 +215,7 @@ class Tape:
         self._model, self._stateful = model, stateful
         self._needs_gradients = False  # the forward pass computes gradients inside
         self.replays = 0  # since the tape was cleared
+        self._replayed = 0.0  # the rounding that they showed: passes that nobody recorded show none
         self._passes: list[Pass] = []
         self._mark: RandomState | None = None
         self._marked = Declared()  # what the stateful objects held there
@@ -227,7 +228,7 @@ class Tape:
         self._passes.clear()
         self._open = self._mark = None
         self._marked = Declared()
-        self.replays = 0
+        self.replays, self._replayed = 0, 0.0
 
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
@@ -252,15 +253,17 @@ class Tape:
 
     @property
     def rounding(self) -> float:
-        """That of the coarsest 16-bit format in which the recorded passes computed; 0 without any.
+        """That of the coarsest 16-bit format in which passes and replays computed; 0 without any.
 
         Under autocast a loss in float32 is no finer than what it was computed from.
         """
-        return max((taken.rounding for taken in self._passes), default=0.0)
+        return max((taken.rounding for taken in self._passes), default=self._replayed)
 
     def see_output(self, output: object) -> None:
-        """Take note of the format in which a module of the open pass returned numbers."""
-        if self._open is not None:
+        """Take note of the format in which a module of the open pass or replay returned numbers."""
+        if self._replay is not None:
+            self._replayed = max(self._replayed, _short_rounding(output))
+        elif self._open is not None:
             self._open.rounding = max(self._open.rounding, _short_rounding(output))
 
     @property
@@ -350,7 +353,7 @@ class Tape:
                 passes[0].buffers.restore()
             if not passes or passes[0].opened_by == "model":
                 self._marked.restore()
-            with watching(held, self._model):
+            with watching(held, self._model, self.see_output):
                 value = forward()
             now = RandomState(devices)
             return value, self._replay.is_paired(now)

@@ -143,9 +143,8 @@ class Trial:
         """
         after = self._objective.after(value, self._attempt.moved)
         step, (loss_after, unpaired) = self._read(after, torch.tensor(float(not is_paired)))
-        return Observation(
-            step.times(self.length / self._measured), loss_after, tries
-        ), not unpaired
+        seen = Observation(step.times(self.length / self._measured), loss_after, tries)
+        return seen, not unpaired
 
     def _measure(self, phi: Tensor) -> None:
         """Take the sizes of the step at its present length: those of others follow in proportion."""
@@ -156,7 +155,7 @@ class Trial:
             self._shares += [*squares, torch.as_tensor(self._objective.grad_scale)]
 
     @contextmanager
-    def aside(self) -> Iterator["Aside"]:
+    def aside(self) -> Iterator[Aside]:
         """Let any length be looked at meanwhile; then the step is as it was, bit for bit."""
         moved = self._attempt.moved
         with moved.kept():
