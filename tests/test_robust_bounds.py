@@ -46,3 +46,18 @@ def test_without_noise_it_converges_within_the_budget_and_the_scale_does_not_col
     assert min(rates[-500:]) > 1e-4 * max(rates)
     at_once, per_step = opt.rule.budget
     assert opt.metrics()["probe_forwards"] <= at_once + per_step * 1500 + 20
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_a_search_after_convergence_leaves_model_and_scale_alone(seed):
+    torch.manual_seed(seed)
+    x = 0.1 * torch.randn(256, 4)
+    mean, log_spread = nn.Parameter(torch.ones(4)), nn.Parameter(torch.full((4,), -1.0))
+    opt = ProbStep(torch.optim.Adam([mean, log_spread], lr=1e-2))
+
+    def negative_log_likelihood():
+        return (0.5 * ((x - mean) / log_spread.exp()) ** 2 + log_spread).mean()
+
+    losses = [opt.step(negative_log_likelihood).item() for _ in range(400)]
+    assert losses[-1] == pytest.approx(min(losses), abs=1e-3)
+    assert 1e-4 < opt.effective_lr[0] < 1

@@ -37,7 +37,7 @@ THE_SAME_NOW = {
     "forwards": 11,
     "losses": 6,
     "unseen": 0,
-    "search": {"is_done": True, "too_long": 0.5, "found": 0.0},
+    "search": {"is_done": True, "too_long": 0.5, "found": 0.0, "has_failed": False},
     "belief": {
         "variance": 0.25,
         "probes": 3,

@@ -124,7 +124,8 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         if is_searching:  # the base's own step, at the rate found or else at the user's
             # What was found is the rate of the schedule's reference.
             found = before.scale * trial.length * before.setting.multiplier
-            attempt.settle(min(found if is_paired else memory.scale, most))
+            is_found = is_paired and not (trial.length and rule.is_searching(memory.rule))
+            attempt.settle(min(found if is_found else memory.scale, most))
     memory.short = parts.tape.rounding
     is_found = not rule.is_searching(memory.rule)
     scale = seen.step.rate if is_searching else seen.step.rate / before.setting.multiplier

@@ -125,6 +125,8 @@ class RobustRule:
         state.t += 1
         state.bound.peak = max(state.bound.peak, setting.multiplier)
         belief.drift(state.belief, state.t)
+        if state.search.has_failed:
+            state.search = search.Search(is_done=True)
         if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
             belief.doubt(state.belief)
             return DOWN if scale > LEAST_SCALE else 1.0
@@ -206,7 +208,7 @@ class RobustRule:
             return self._shorten(state, seen, ratio)
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
-        is_visible = abs(step.slope) > search.VISIBLE * step.resolution
+        is_visible = _is_visible(step)
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
         factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
@@ -219,6 +221,9 @@ class RobustRule:
         again = search.next_length(state.search, seen, bend)
         if again is not None:
             return Decision(1.0, ratio, "search", again)
+        if state.belief.probes and not _is_visible(seen.step):
+            state.search = search.Search(has_failed=True)
+            return Decision(1.0, math.nan, "uninformative")
         if math.isfinite(bend) and bend > 0:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta)
@@ -265,6 +270,10 @@ class RobustRule:
         if "ceiling" not in self.without:
             largest = min(largest, alarm.largest_scale(state.alarm, state.t))
         return min(self.up, max(largest / _scale(step), 1.0))
+
+
+def _is_visible(step: Proposal) -> bool:
+    return abs(step.slope) > search.VISIBLE * step.resolution
 
 
 def _scale(step: Proposal) -> float:

@@ -28,11 +28,13 @@ class Search:
         is_done: Whether it is over.
         too_long: The lowest rate that proved too high.
         found: The scale that it found; 0 before.
+        has_failed: It was made again and saw nothing, as after convergence: the scale stays.
     """
 
     is_done: bool = False
     too_long: float = math.inf
     found: float = 0.0
+    has_failed: bool = False
 
     def __post_init__(self) -> None:
         refuse_outside(self, too_long=(0.0, math.inf), found=(0.0, math.inf))

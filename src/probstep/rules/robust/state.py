@@ -88,5 +88,5 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     t = flat["t"]  # what is no count is refused with the others
     nested |= {"losses": t - 1 if isinstance(t, int) else t, "unseen": 0}
     nested["alarm"] |= {"surprises": 0.0, "is_asking": False}
-    nested["search"]["found"] = 0.0
+    nested["search"] |= {"found": 0.0, "has_failed": False}
     return nested

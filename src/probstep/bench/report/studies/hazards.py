@@ -58,7 +58,8 @@ nine of ten rows are at least as good as plain. A *ratio* is our loss over that 
 Rows come in pairs of one class: one for tuning, one kept apart. The kept half was run once with 0.1.0,
 once with a candidate for 0.2.0 whose results decided nothing, and once with 0.2.0. There is
 {_spell_seeds(study.seeds)}. Where a rule has fewer than {ROWS} rows, the others have not been run.
-The records of 0.2.0 were made before its last change, which concerns only schedules whose factor is above 1 or below 0.01.
+The records of 0.2.0 were made before its last changes, which concern schedules whose factor is above 1
+or below 0.01, and searches after convergence.
 
 To make it again: `python -m benchmarks.hazards run --ways ours,plain --label LABEL`, then
 `python -m benchmarks.hazards pack` and `probstep page hazards`.
