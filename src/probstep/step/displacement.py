@@ -275,20 +275,6 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.to(_wide(tensor.device))
 
 
-def squared_gradient(optimizer: optim.Optimizer, ranks: Ranks = ALONE) -> Tensor:
-    """Return |g|^2 of the gradients that are in place.
-
-    >>> w = torch.nn.Parameter(torch.ones(2))
-    >>> w.grad = torch.tensor([3.0, 4.0])
-    >>> float(squared_gradient(torch.optim.SGD([w], lr=0.1)))
-    25.0
-    """
-    with_grad = [
-        p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-    ]
-    return _total(ranks.share(p) * part for p in with_grad for part in _squares(local(p.grad)))
-
-
 def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum and the sum of squares: they tell whether two tensors differ, and need no copy.
 
