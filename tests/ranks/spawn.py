@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-TIMEOUT = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=120)
 
 
 def on_ranks(size: int, functions: dict[str, Callable[[int, int], Any]]) -> dict[str, list[Any]]:

@@ -98,7 +98,8 @@ def rises_tenfold(history, steps):
     for noise, slope, bend in history:
         training.loss = 100 * noise
         training.step(slope, bend)
-    training.state.alarm.ceiling = math.inf
+    training.state.alarm.ceiling = math.inf  # the ceiling has a test of its own, below
+    training.state.alarm.is_asking = False
     training.loss, training.scale = 100.0, 0.01
     for _ in range(steps + int(overdrawn(training.state))):
         training.step(slope=1.0, bend=1.0)
