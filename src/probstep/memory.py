@@ -160,6 +160,7 @@ class Memory:
         last: The last probe; None before the first.
         pending: The loss of the last step, which the rule has not been told yet.
         first_rates: The groups' rates before anybody changed them, as far as is known.
+        moving: The most parameters that could move so far.
         is_frozen: The scale stays as it is.
         keeps_weights: Whether the base's state depends on the rate of its steps; None until examined.
         short: The rounding of the coarsest 16-bit format in which the model last computed; 0 without.
@@ -176,6 +177,7 @@ class Memory:
     last: Probe | None = None
     pending: float | None = None
     first_rates: list[float] = field(default_factory=list)
+    moving: int = 0
     is_frozen: bool = False
     keeps_weights: bool | None = None
     short: float = 0.0
@@ -230,6 +232,7 @@ class Memory:
                 "loss": math.nan if self.pending is None else self.pending,
             },
             "first_rates": list(self.first_rates),
+            "moving": self.moving,
             "is_frozen": int(self.is_frozen),
             "keeps_weights": UNKNOWN if self.keeps_weights is None else int(self.keeps_weights),
             "short": self.short,
@@ -333,10 +336,20 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "last": _last,
     "pending": _pending,
     "first_rates": _rates,
+    "moving": _count,
     "is_frozen": _claim,
     "keeps_weights": _examined,
     "short": _rounding,
     "proof": functools.partial(restored, Proof),
     "health": functools.partial(restored, Health),
 }
-NOT_IN_0_1_0 = {"first_rates", "is_frozen", "keeps_weights", "pending", "short", "proof", "health"}
+NOT_IN_0_1_0 = {
+    "first_rates",
+    "moving",
+    "is_frozen",
+    "keeps_weights",
+    "pending",
+    "short",
+    "proof",
+    "health",
+}

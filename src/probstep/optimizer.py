@@ -29,6 +29,7 @@ from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
 from .step.base import (
     are_stuck_at_zero,
+    count_moving,
     devices_of,
     has_gradients,
     keep_up,
@@ -424,6 +425,11 @@ class ProbStep(Wrapper):
             is_searching = self.rule.is_searching(memory.rule)
             if keep_up(self.param_groups, memory.first_rates, is_searching=is_searching):
                 self.rule.search_again(memory.rule)
+            moving = count_moving(self.param_groups)
+            if moving > memory.moving:
+                if memory.moving and not is_searching:  # layers were unfrozen, or a group was added
+                    self.rule.search_again(memory.rule)
+                memory.moving = moving
         if self.probe is None:
             return self.rule.is_due(memory.rule)
         return self.probe.is_due(memory.steps)

@@ -97,6 +97,22 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
     return has_risen
 
 
+def count_moving(groups: Groups) -> int:
+    """Return how many parameters can move: they take part in a backward pass, at a rate that is not 0.
+
+    >>> frozen = torch.nn.Parameter(torch.ones(1), requires_grad=False)
+    >>> count_moving([{"lr": 0.1, "params": [torch.nn.Parameter(torch.ones(1)), frozen]}])
+    1
+    """
+    return sum(p.requires_grad for group in groups if _may_move(group) for p in group["params"])
+
+
+def _may_move(group: dict[str, Any]) -> bool:
+    rate = group["lr"]
+    # Reading a rate on a device would wait for it.
+    return rate.device.type != "cpu" or bool(rate) if isinstance(rate, Tensor) else bool(rate)
+
+
 def largest_scale(groups: Groups, max_lr: float | None) -> float:
     """Return the scale at which the largest rate of all groups is `max_lr`.
 
