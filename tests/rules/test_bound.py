@@ -68,10 +68,9 @@ def test_progress_counts_twice_once_a_schedule_has_come_down_from_its_peak():
     assert bound.progress(state, 400, Setting(3.0)) == pytest.approx(once)
 
 
-def test_the_share_of_the_loss_is_polyaks_with_the_target_1_and_pays_the_root_for_momentum():
-    state = Bound(recent=5.0)
-    assert bound.loss_share(state, 1.0, Setting()) == 5.0
-    assert bound.loss_share(state, 1.0, MOMENTUM) == pytest.approx(5.0 * math.sqrt(0.1))
+def test_the_share_of_the_loss_is_polyaks_with_the_target_1_and_pays_for_momentum():
+    assert bound.loss_share(5.0, 1.0, Setting()) == 5.0
+    assert bound.loss_share(5.0, 1.0, MOMENTUM) == pytest.approx(5.0 * 4 * 0.1 * bound.NOISE)
 
 
 def test_the_scale_is_bounded_for_the_step_as_scheduled_down_to_a_twentieth():

@@ -37,6 +37,7 @@ THE_SAME_NOW = {
     "forwards": 11,
     "losses": 6,
     "unseen": 0,
+    "straight": 0,
     "search": {"is_done": True, "too_long": 0.5, "found": 0.0, "has_failed": False},
     "belief": {
         "variance": 0.25,
@@ -54,6 +55,7 @@ THE_SAME_NOW = {
         "spread": 0.03125,
         "surprises": 0.0,
         "is_asking": False,
+        "suspect": 0.0,
         "ceiling": math.inf,
         "confirmed_at": 2,
     },

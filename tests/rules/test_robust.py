@@ -194,7 +194,8 @@ def test_a_search_again_stays_within_the_budget():
 def test_a_search_remembers_the_scale_that_it_found():
     rule = RobustRule()
     state = rule.init()
-    decision = rule.judge(state, seen(0.95))
+    rule.judge(state, seen(0.95))
+    decision = rule.judge(state, seen(0.95, tries=2))
     assert decision.again is None
     assert state.search.found == pytest.approx(0.1 * decision.factor)
 

@@ -68,3 +68,25 @@ def test_momentum_pays_the_root():
 @pytest.mark.parametrize("bend", [math.nan, math.inf, -math.inf, 0.0, -1.0])
 def test_a_last_bend_that_says_nothing_leaves_the_rate(bend):
     assert search.final_factor(bend, beta=0.9) == 1.0
+
+
+def test_a_bend_of_the_first_length_is_looked_at_again_ten_times_longer():
+    step = Proposal(loss=1.0, slope=0.5, rate=0.01)
+    assert search.next_length(Search(), Observation(step, 0.7, tries=1), bend=0.5) == 10.0
+    assert search.next_length(Search(), Observation(step, 0.7, tries=2), bend=0.5) is None
+
+
+def test_a_loss_that_falls_for_ever_is_followed_no_farther_than_there_is_room():
+    step = Proposal(loss=1.0, slope=0.5, rate=0.01)
+    state = Search()
+    assert search.next_length(state, Observation(step, 0.5, tries=3), bend=0.0, room=3.0) == 3.0
+    assert not state.is_done
+    assert search.next_length(state, Observation(step, 0.5, tries=4), bend=0.0, room=1.0) is None
+    assert state.is_done
+    assert search.final_factor(bend=0.0, beta=0.0, room=0.25) == 0.25
+
+
+def test_what_was_too_long_on_one_batch_is_forgotten_on_the_next():
+    step = Proposal(loss=1.0, slope=0.5, rate=0.01)
+    state = Search(too_long=0.011)
+    assert search.next_length(state, Observation(step, 0.5, tries=1), bend=0.0) == 10.0

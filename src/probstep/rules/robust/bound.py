@@ -69,9 +69,15 @@ def progress(bound: Bound, count: int, setting: Setting) -> float:
     return DECAY * allowed if setting.multiplier < bound.peak else allowed
 
 
-def loss_share(bound: Bound, target: float, setting: Setting) -> float:
-    """Return the part of the loss that phi may promise; Polyak's step promises all, without momentum."""
-    return target * math.sqrt(1 - setting.beta) * bound.recent
+def loss_share(loss: float, target: float, setting: Setting) -> float:
+    """Return how much of the loss phi may promise; Polyak's step promises all, without momentum.
+
+    With momentum it is less: N, the excess that noise causes, may be NOISE times all that is left.
+
+    >>> loss_share(2.0, target=1.0, setting=Setting(beta=0.9))
+    0.52
+    """
+    return min(target, 4 * (1 - setting.beta) * NOISE) * loss
 
 
 def largest_scale(allowed: float, slope: float, setting: Setting) -> float:

@@ -18,6 +18,11 @@ SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is short
 FALLEN = (
     0.1  # of the scale that was found: below it, a new level of the loss calls for a new search
 )
+STRAIGHT_PROBES = 2  # in a row, after which the scale returns fast to what was found
+RETURN = (
+    0.5,
+    4.0,
+)  # of what was found, up to which it does; and the largest factor of a probe then
 FAINT = 0.01  # a schedule's multiplier, below which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
 TRIES = 20  # forward passes on one step, after which it is kept as it is
@@ -32,6 +37,7 @@ PARTS = {
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
     "ceiling": "after a surprise that a probe confirmed the scale returns slowly",
     "level": "surprises in short order begin these averages anew",
+    "return": "below what was found the scale rises fast after straight probes",
     "again": "after probes that saw nothing the rule searches again",
     "shares": "cosine and curvature are averaged over more probes than the slope",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
@@ -101,7 +107,8 @@ class RobustRule:
             return True  # the first search, whatever it costs
         at_once, per_step = self.budget
         is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
-        return is_uncertain and state.forwards < at_once + per_step * state.t
+        is_wanted = is_uncertain or state.alarm.is_asking
+        return is_wanted and state.forwards < at_once + per_step * state.t
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
@@ -131,6 +138,8 @@ class RobustRule:
             belief.doubt(state.belief)
             return DOWN if scale > LEAST_SCALE else 1.0
         is_surprise, is_new_level = self._average_loss(state, loss)
+        if is_surprise:
+            alarm.ask(state.alarm, scale)
         if is_new_level and scale < FALLEN * state.search.found:
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
@@ -151,12 +160,11 @@ class RobustRule:
             # One outlier must pass neither for a rise of the loss nor for noise.
             usual = alarm.unsurprising(state.alarm, loss, state.losses)
         is_surprise = usual < loss
-        if is_surprise:
-            belief.doubt(state.belief)
         is_new = alarm.is_new_level(state.alarm, is_surprise=is_surprise)
         is_new = is_new and "level" not in self.without
         if is_new:
             state.losses, usual = 1, loss
+            belief.doubt(state.belief)
         alarm.average(state.alarm, usual, state.losses)
         bound.average(state.bound, usual, state.losses)
         return is_surprise, is_new
@@ -169,7 +177,7 @@ class RobustRule:
         if "progress" not in self.without:
             allowed = bound.progress(state.bound, state.losses, setting)
         if "loss_share" not in self.without and loss > 0:
-            allowed = min(allowed, bound.loss_share(state.bound, self.target, setting))
+            allowed = min(allowed, bound.loss_share(loss, self.target, setting))
         return bound.largest_scale(allowed, belief.slope_at(state.belief, loss), setting)
 
     # A probed step
@@ -209,6 +217,8 @@ class RobustRule:
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
         is_visible = _is_visible(step)
+        is_straight = is_visible and step.slope > 0 and 2 - ratio < search.STRAIGHT
+        state.straight = state.straight + 1 if is_straight else 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
         factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
@@ -217,8 +227,8 @@ class RobustRule:
         return Decision(factor, ratio, _word(factor) if is_visible else "uninformative")
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
-        bend = 2 - ratio
-        again = search.next_length(state.search, seen, bend)
+        bend, room = 2 - ratio, self._room(seen.step)
+        again = search.next_length(state.search, seen, bend, room)
         if again is not None:
             return Decision(1.0, ratio, "search", again)
         if state.belief.probes and not _is_visible(seen.step):
@@ -226,9 +236,18 @@ class RobustRule:
             return Decision(1.0, math.nan, "uninformative")
         if math.isfinite(bend) and bend > 0:
             self._learn(state, seen)
-        factor = search.final_factor(bend, seen.step.setting.beta)
+        factor = search.final_factor(bend, seen.step.setting.beta, room)
         state.search.found = factor * _scale(seen.step)
         return Decision(factor, ratio, "search")
+
+    def _room(self, step: Proposal) -> float:
+        """Return how many times longer a step may be until it promises more than its share of the loss.
+
+        A loss that has no lowest value (a policy gradient's) is not bent at any length.
+        """
+        share = bound.loss_share(abs(step.loss), self.target, step.setting)
+        is_known = share > 0 and step.slope > 0 and "loss_share" not in self.without
+        return max(share / step.slope, LEAST_SCALE) if is_known else math.inf
 
     def _is_bad(self, state: RobustState, seen: Observation) -> bool:
         """Say whether the loss rose by far more than a step is usually predicted to change it."""
@@ -269,7 +288,11 @@ class RobustRule:
         largest = self._bound(state, step.setting)
         if "ceiling" not in self.without:
             largest = min(largest, alarm.largest_scale(state.alarm, state.t))
-        return min(self.up, max(largest / _scale(step), 1.0))
+        up = self.up
+        if state.straight >= STRAIGHT_PROBES and "return" not in self.without:
+            share, most = RETURN
+            up = max(up, min(share * state.search.found / _scale(step), most))
+        return min(up, max(largest / _scale(step), 1.0))
 
 
 def _is_visible(step: Proposal) -> bool:

@@ -53,26 +53,42 @@ def first_length(proposal: Proposal) -> float:
     return VISIBLE * max(proposal.resolution, math.ulp(0.0)) / slope
 
 
-def next_length(search: Search, seen: Observation, bend: float) -> float | None:
+def next_length(
+    search: Search, seen: Observation, bend: float, room: float = math.inf
+) -> float | None:
     """Return the factor from this length to the next one to probe; None ends the search.
+
+    Args:
+        search: How far the search has come.
+        seen: What the probe of this length saw.
+        bend: Curvature over slope along it.
+        room: How many times longer a step may be at most.
 
     >>> step = Proposal(loss=1.0, slope=0.5, rate=0.01)
     >>> next_length(Search(), Observation(step, loss_after=0.5), bend=0.0)
     10.0
     """
     rate = seen.step.rate
+    if seen.tries == 1:
+        search.too_long = math.inf  # another batch has another
     if bend > TOO_BENT:
         search.too_long = min(search.too_long, rate)
     gap = search.too_long / rate
-    if seen.tries < TRIES and bend < STRAIGHT and gap > GAP:
-        return min(LONGER, math.sqrt(gap))
-    if seen.tries < TRIES and bend > TOO_BENT:
+    # Where a loss is a sum of terms that cancel, its rounding is larger than it seems, and the first
+    # length bends by nothing else. So it is not believed.
+    is_first = seen.tries == 1 and STRAIGHT <= bend < math.inf
+    is_short = seen.tries < TRIES and bend < STRAIGHT and gap > GAP
+    if is_first or is_short:
+        longer = LONGER if is_first else min(LONGER, math.sqrt(gap))
+        if room > min(longer, GAP):
+            return min(longer, room)
+    elif seen.tries < TRIES and bend > TOO_BENT:
         return max(SHORTER, 1 / bend)
     search.is_done = True
     return None
 
 
-def final_factor(bend: float, beta: float) -> float:
+def final_factor(bend: float, beta: float, room: float = math.inf) -> float:
     """Return what makes a good rate of that of the last length; 1 if its bend says nothing.
 
     With momentum a gradient acts 1/(1-beta) times, but later gradients correct a part of it. The root
@@ -82,5 +98,5 @@ def final_factor(bend: float, beta: float) -> float:
     0.5
     """
     if not math.isfinite(bend) or bend <= 0:
-        return 1.0
-    return min(AIM / bend, UP) * math.sqrt(1 - beta)
+        return min(1.0, room)
+    return min(min(AIM / bend, UP) * math.sqrt(1 - beta), room)

@@ -21,6 +21,7 @@ class RobustState:
         forwards: The probes made, each a forward pass.
         losses: How many losses the averages hold: those since the loss has its present level.
         unseen: The probes in a row that could see nothing.
+        straight: The probes in a row that saw a slope and no bend.
         search: How far the search of the first batch has come.
         belief: What probes said.
         bound: What the losses say about the gain to come.
@@ -31,6 +32,7 @@ class RobustState:
     forwards: int = 0
     losses: int = 0
     unseen: int = 0
+    straight: int = 0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
     bound: Bound = field(default_factory=Bound)
@@ -43,6 +45,7 @@ class RobustState:
             forwards=(0, math.inf),
             losses=(0, math.inf),
             unseen=(0, math.inf),
+            straight=(0, math.inf),
         )
 
 
@@ -86,7 +89,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         place = nested[parts[0]] if parts else nested
         place[name] = flat[key]
     t = flat["t"]  # what is no count is refused with the others
-    nested |= {"losses": t - 1 if isinstance(t, int) else t, "unseen": 0}
-    nested["alarm"] |= {"surprises": 0.0, "is_asking": False}
+    nested |= {"losses": t - 1 if isinstance(t, int) else t, "unseen": 0, "straight": 0}
+    nested["alarm"] |= {"surprises": 0.0, "is_asking": False, "suspect": 0.0}
     nested["search"] |= {"found": 0.0, "has_failed": False}
     return nested
