@@ -16,9 +16,7 @@ import torch
 from torch import Tensor, optim
 
 from .kept import put_back
-from .ranks import Ranks, local
-
-ALONE = Ranks()
+from .ranks import ALONE, Ranks, local
 
 # Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective, and whose
 # step depends on the parameters through it alone. (In any other, decay is in the displacement only.)
