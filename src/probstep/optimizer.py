@@ -1,6 +1,5 @@
 """ProbStep: what a user calls and reads. What a step does is in `step/`, Algorithm 1 in its adapt.py."""
 
-import copy
 import functools
 import math
 import weakref
@@ -176,7 +175,7 @@ class ProbStep(Wrapper):
         kept: Memory | None = None
         if is_due:
             self._settle()
-            kept = copy.deepcopy(self._current)
+            kept = self._current.copy()
         self._is_stepping = True
         grad_mode = torch.is_grad_enabled()
         try:
