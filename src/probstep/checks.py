@@ -137,7 +137,11 @@ def check_step_arguments(closure: object, loss: object, grad_scale: object) -> N
         )
     if closure is not None and loss is not None:
         raise TypeError("step() takes a closure, which gives the loss, or loss=; not both.")
-    if isinstance(grad_scale, float | int) and not 0 < grad_scale < math.inf:
+    if (
+        grad_scale is not None
+        and isinstance(grad_scale, float | int)
+        and not 0 < grad_scale < math.inf
+    ):
         raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .estimators import LowerBound
-from .plain import as_plain, restored
+from .plain import as_plain, copied, restored
 from .rules import Observation, Rule
 
 FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
@@ -239,6 +239,14 @@ class Memory:
             "proof": as_plain(self.proof),
             "health": as_plain(self.health),
         }
+
+    def copy(self) -> "Memory":
+        """Return a copy that later steps do not change."""
+        twin = copy.copy(self)
+        twin.rule, twin.bound = copied(self.rule), copy.deepcopy(self.bound)
+        twin.proof, twin.health = copied(self.proof), copied(self.health)
+        twin.decisions, twin.first_rates = dict(self.decisions), list(self.first_rates)
+        return twin
 
     def record(self, probe: Probe, rejected: int, seen: Observation | None = None) -> None:
         """Take over what was decided."""

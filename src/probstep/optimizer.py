@@ -1,6 +1,6 @@
 """ProbStep: what a user calls and reads. What a step does is in `step/`, Algorithm 1 in its adapt.py."""
 
-import copy
+import functools
 import math
 import weakref
 from collections.abc import Iterator
@@ -28,12 +28,14 @@ from .schedule import Schedule
 from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
 from .step.base import (
+    Groups,
     are_stuck_at_zero,
     count_moving,
     devices_of,
     has_gradients,
     keep_up,
     largest_scale,
+    may_have_risen,
     params_of,
     rates_are_zero,
     setting_of,
@@ -138,7 +140,7 @@ class ProbStep(Wrapper):
         me = weakref.ref(self)
         optimizer.register_state_dict_pre_hook(lambda _: _publish_memory_of(me()))
         optimizer.register_state_dict_post_hook(_make_plain)
-        optimizer.register_step_pre_hook(lambda *_: _notice_step_of_base(me()))
+        optimizer.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
         # In a model that is compiled in place the hooks would be compiled too.
         if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
@@ -171,30 +173,35 @@ class ProbStep(Wrapper):
         """
         check_step_arguments(closure, loss, grad_scale)
         refuse_graph_capture()
-        given = Given(reevaluate, loss, grad_scale)
         is_due = self._is_due()
         kept: Memory | None = None
         if is_due:
             self._settle()
-            kept = copy.deepcopy(self._current)
+            kept = self._current.copy()
         self._is_stepping = True
+        grad_mode = torch.is_grad_enabled()
         try:
-            with torch.no_grad():
-                arrived = self._arrival.receive(closure, given, self.base, record=is_due)
-                if self._arrival.has_piled_gradients:
-                    self._notices.of_piled_gradients()
-                self._tell_rule()
+            torch._C._set_grad_enabled(True)  # cheaper than contexts; for the closure
+            given = Given(reevaluate, loss, grad_scale)
+            arrived = self._arrival.receive(closure, given, self.base, record=is_due)
+            torch._C._set_grad_enabled(False)
+            if self._arrival.has_piled_gradients:
+                self._notices.of_piled_gradients()
+            memory = self._current
+            self._tell_rule(memory)
+            if arrived.loss is None and arrived.again is not None:
                 arrived = self._with_loss(arrived, is_due=is_due)
-                self._take(arrived, is_due=is_due)
+            self._take(memory, arrived, is_due=is_due)
         except BaseException:
             if kept is not None:
                 self._memory = kept  # so that the step can be taken again
             raise
         finally:
+            torch._C._set_grad_enabled(grad_mode)
             self._is_stepping = False
             self._arrival.clear()
             self._tape.clear()
-        if closure is None and self._is_due():
+        if closure is None and self._will_be_due(memory):
             self._tape.mark(devices_of(self.base))
         return arrived.loss
 
@@ -344,18 +351,17 @@ class ProbStep(Wrapper):
     # One step
 
     def _with_loss(self, arrived: Arrived, *, is_due: bool) -> Arrived:
-        """Compute a loss that nobody told, if the step needs it, and check one that somebody did."""
+        """Compute a loss that nobody told, if the step needs it."""
         is_needed = is_due or self._parts.stretch is not None or self._is_listening
-        if arrived.loss is None and arrived.again is not None and is_needed:
-            # Whether the pass is paired shows after the step.
-            loss, _ = self._tape.again(arrived.again, params_of(self.base))
-            arrived = arrived._replace(loss=loss, is_told=False)
-        if arrived.loss is not None:
-            self._arrival.check(arrived.loss)
-        return arrived
+        if arrived.again is None or not is_needed:
+            return arrived
+        # Whether the pass is paired shows after the step.
+        loss, _ = self._tape.again(arrived.again, params_of(self.base))
+        self._arrival.check(loss)
+        return arrived._replace(loss=loss, is_told=False)
 
-    def _take(self, arrived: Arrived, *, is_due: bool) -> None:
-        memory = self._current
+    def _take(self, memory: Memory, arrived: Arrived, *, is_due: bool) -> None:
+        groups = self.base.param_groups
         if self.max_lr is not None:
             memory.scale = self.scale  # a schedule may have risen towards it
         ranks = find_ranks(self.process_group, self.model)
@@ -369,9 +375,7 @@ class ProbStep(Wrapper):
                 self._skipped(memory)
             if is_due or (arrived.loss is None and self._parts.stretch is not None):
                 self._say_if_no_loss(arrived)
-            if arrived.again is not None and are_stuck_at_zero(
-                self.param_groups, memory.first_rates
-            ):
+            if arrived.again is not None and are_stuck_at_zero(groups, memory.first_rates):
                 self._notices.of_no_rate()
         else:
             taken = TAKEN
@@ -383,9 +387,13 @@ class ProbStep(Wrapper):
             self._notices.of_slope(memory)
         self._notices.of_scale(memory)
         memory.forwards += self._tape.replays
-        if arrived.loss is not None or not rates_are_zero(self.param_groups):
+        if arrived.loss is not None or not rates_are_zero(groups):
             memory.steps += 1  # not in the dry run of a checkpoint
-        if arrived.loss is not None and self._is_listening:
+        if arrived.loss is None or not self._is_listening:
+            return
+        if taken.loss is not None:
+            memory.pending = sign_of(self.base) * taken.loss
+        else:
             self._unread.keep(
                 arrived.loss,
                 sign_of(self.base),
@@ -403,13 +411,12 @@ class ProbStep(Wrapper):
         if is_missing and not rates_are_zero(self.param_groups):
             self._notices.of_missing_loss(type(self.base).__name__)
 
-    def _tell_rule(self) -> None:
+    def _tell_rule(self, memory: Memory) -> None:
         """Tell the rule the loss of the step before, which the device has long computed."""
         self._settle()
-        memory = self._current
         loss, memory.pending = memory.pending, None
         if loss is not None and self._is_listening:
-            setting = setting_of(self.param_groups, memory.first_rates)
+            setting = setting_of(self.base.param_groups, memory.first_rates)
             memory.scale *= self.rule.notice(memory.rule, loss, memory.scale, setting)
 
     @property
@@ -418,18 +425,31 @@ class ProbStep(Wrapper):
         return self.rule.chooses_lengths and not self._memory.is_frozen
 
     def _is_due(self) -> bool:
-        memory = self._current
-        if memory.is_frozen or rates_are_zero(self.param_groups):
+        """Say whether the next step is probed, at the rates that the groups have now."""
+        memory, groups = self._current, self.base.param_groups
+        if memory.is_frozen or rates_are_zero(groups):
             return False
         if self.rule.chooses_lengths:
-            is_searching = self.rule.is_searching(memory.rule)
-            if keep_up(self.param_groups, memory.first_rates, is_searching=is_searching):
-                self.rule.search_again(memory.rule)
-            moving = count_moving(self.param_groups)
-            if moving > memory.moving:
-                if memory.moving and not is_searching:  # layers were unfrozen, or a group was added
-                    self.rule.search_again(memory.rule)
-                memory.moving = moving
+            self._search_again_if_changed(memory, groups)
+        return self._will_be_due(memory)
+
+    def _search_again_if_changed(self, memory: Memory, groups: Groups) -> None:
+        """Let the rule search again if a rate has risen far, layers were unfrozen or a group is new."""
+        is_searching = self.rule.is_searching(memory.rule)
+        has_changed = may_have_risen(groups, memory.first_rates) and keep_up(
+            groups, memory.first_rates, is_searching=is_searching
+        )
+        moving = count_moving(groups)
+        if moving > memory.moving:
+            has_changed |= memory.moving > 0 and not is_searching
+            memory.moving = moving
+        if has_changed:
+            self.rule.search_again(memory.rule)
+
+    def _will_be_due(self, memory: Memory) -> bool:
+        """Say the same for rates that stay as they are."""
+        if memory.is_frozen:
+            return False
         if self.probe is None:
             return self.rule.is_due(memory.rule)
         return self.probe.is_due(memory.steps)
@@ -470,8 +490,7 @@ class ProbStep(Wrapper):
 
     def _settle(self) -> None:
         """Read what the last step left into the memory."""
-        left = self._unread.read()
-        if left is not None:
+        if (left := self._unread.read()) is not None:
             self._memory.pending = left.loss
             if left.was_skipped:
                 self._skipped(self._memory)
@@ -509,8 +528,9 @@ def _publish_memory_of(optimizer: ProbStep | None) -> None:
         optimizer._publish()
 
 
-def _notice_step_of_base(optimizer: ProbStep | None) -> None:
+def _notice_step_of_base(owner: weakref.ref[ProbStep], *_: object) -> None:
     """Say so if the base steps and nobody has called the ProbStep around it, unless it has another."""
+    optimizer = owner()
     if optimizer is None or optimizer._is_stepping:
         return
     if optimizer.base.param_groups[0].get(MEMORY) is optimizer._published:

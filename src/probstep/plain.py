@@ -4,6 +4,7 @@ A state is a dataclass whose fields are numbers (int, float, bool), words (str) 
 plain form is a dictionary with the names of the fields as keys, nested as the states are.
 """
 
+import copy
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -11,6 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 
 State = TypeVar("State")
 
+PLAIN = (int, float, str)  # what cannot be changed in place
 FINITE = (-sys.float_info.max, sys.float_info.max)  # a range of `refuse_outside`
 
 
@@ -28,6 +30,27 @@ def as_plain(state: Any) -> dict[str, Any]:
     return {
         name: as_plain(value) if is_dataclass(value) else value for name, value in values.items()
     }
+
+
+def copied(state: State) -> State:
+    """Return a copy of a state and of the states in it; much faster than `copy.deepcopy`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Count:
+    ...     probes: int = 0
+    >>> count = Count(3)
+    >>> twin, count.probes = copied(count), 4
+    >>> twin
+    Count(probes=3)
+    """
+    if not hasattr(type(state), "__dataclass_fields__"):
+        return copy.deepcopy(state)  # a rule of somebody's own
+    twin = copy.copy(state)
+    for name, value in vars(state).items():
+        if not isinstance(value, PLAIN):
+            setattr(twin, name, copied(value))
+    return twin
 
 
 def restored(kind: type[State], plain: Mapping[str, Any]) -> State:

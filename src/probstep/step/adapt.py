@@ -98,11 +98,11 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             return Outcome(Probe.skipped(before.loss, memory.scale))
         prepare(parts, memory, attempt, ranks)
         attempt.take(before.scale)  # line 5: v = eta W g is the base's step
-        phi = objective.slope(attempt.moved)  # line 6
+        phi, *squares = objective.measure(attempt.moved)  # line 6
         s = None
         if parts.stretch is not None:  # lines 8 to 14
             s, memory.bound = parts.stretch.apply(attempt, loss, f, phi, ranks, memory.bound)
-        trial = Trial(attempt, objective, before, phi, s, with_norms=rule.chooses_lengths)
+        trial = Trial(attempt, objective, before, phi, squares, s)
         if is_searching:  # not in the paper: the rule chooses the first length, not the user
             trial.begin_search(rule)
         for tries in itertools.count(1):

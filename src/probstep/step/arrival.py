@@ -14,6 +14,8 @@ from .base import devices_of, params_of
 from .closures import Evidence, Forward, first_pass
 from .replay import Tape
 
+NOT_RECORDED: AbstractContextManager[None] = nullcontext()
+
 
 class Batch(NamedTuple):
     """What a probed step descends on.
@@ -111,20 +113,22 @@ class Arrival:
             optimizer: Whose parameters the gradients belong to.
             record: Record the closure's forward pass, so that a probe can replay it.
         """
-        loss, again = given.loss, None
+        reevaluate, loss, grad_scale = given
+        again = None
         if closure is not None:
             loss, again = self._run(closure, optimizer, record=record)
-        is_handed_over = self._handed_over is not None
-        handed = self._handed_over or Given()  # read only now: a trainer's closure may hand it over
-        if handed.loss is not None and (closure is not None or loss is None):
-            loss = handed.loss
-        grad_scale = given.grad_scale if given.grad_scale is not None else handed.grad_scale
-        return Arrived(
-            loss,
-            given.reevaluate or handed.reevaluate or again,
-            self._clip if grad_scale is None else grad_scale,
-            is_handed_over,
-        )
+        elif loss is not None:
+            self.check(loss)
+        handed = self._handed_over  # read only now: a trainer's closure may hand it over
+        if handed is not None:
+            if handed.loss is not None and (closure is not None or loss is None):
+                loss = handed.loss
+                self.check(loss)
+            reevaluate = reevaluate or handed.reevaluate
+            grad_scale = handed.grad_scale if grad_scale is None else grad_scale
+        if grad_scale is None:
+            grad_scale = self._clip
+        return Arrived(loss, reevaluate or again, grad_scale, handed is not None)
 
     def _run(
         self, closure: Forward, optimizer: optim.Optimizer, *, record: bool
@@ -133,8 +137,8 @@ class Arrival:
         if self._handed_over is not None:
             # A trainer: it records its own passes, may skip a batch, and its closure sometimes begins
             # the gradients and sometimes adds to them, so that earlier steps teach nothing.
-            return first_pass(closure, params, self._check_unless_none, nullcontext(), Evidence())
-        recording: AbstractContextManager[None] = nullcontext()
+            return first_pass(closure, params, self._check_unless_none, NOT_RECORDED, Evidence())
+        recording: AbstractContextManager[None] = NOT_RECORDED
         if record:
             recording = self._tape.recording("closure", devices_of(optimizer))
         return first_pass(closure, params, self.check, recording, self._evidence)

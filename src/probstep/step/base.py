@@ -5,8 +5,7 @@ change them.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -68,6 +67,20 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     return Setting(multiplier or 1.0, _momentum(group))
 
 
+def may_have_risen(groups: Groups, first_rates: Sequence[float]) -> bool:
+    """Say whether `keep_up` has anything to look at. It usually has not, and this is cheap.
+
+    >>> may_have_risen([{"lr": 0.1}], [0.1]), may_have_risen([{"lr": 0.2}], [0.1])
+    (False, True)
+    """
+    for k, group in enumerate(groups):
+        rate = group["lr"]
+        # No reference can lie below a rate that is at most the first.
+        if type(rate) is not float or rate > first_rates[k] or "max_lr" in group:
+            return True
+    return False
+
+
 def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> bool:
     """Keep the first rates up to date; say whether a rate has risen so far that they are no guide.
 
@@ -88,8 +101,6 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
         rate = group["lr"]
         if isinstance(rate, Tensor) and rate.device.type != "cpu":
             continue  # reading it would wait for the device
-        if rate <= first_rates[k] and not group.get("max_lr"):
-            continue  # the usual case, made cheap: no reference can lie below the rate
         reference = _reference(group, first_rates[k])
         has_risen |= bool(rate > RISE * reference > 0)
         if rate > reference and (is_searching or rate > RISE * reference):
@@ -129,7 +140,7 @@ def rates_are_zero(groups: Groups) -> bool:
     """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
     for group in groups:
         rate = group["lr"]
-        if isinstance(rate, Tensor) and rate.device.type != "cpu":
+        if type(rate) is not float and isinstance(rate, Tensor) and rate.device.type != "cpu":
             return False  # reading it would wait for the device
         if rate != 0:
             return False
@@ -151,42 +162,27 @@ def step_at(optimizer: optim.Optimizer, scale: float) -> None:
     """Let the optimizer step at `scale` times its rates, and give it its rates back."""
     groups = optimizer.param_groups
     rates = [group["lr"] for group in groups]
-    if any(isinstance(rate, Tensor) for rate in rates):
-        with _scaled_in_place(rates, scale):
-            _step(optimizer, rates, scale)
-    else:
-        _step(optimizer, rates, scale)
-
-
-def _step(optimizer: optim.Optimizer, rates: list[Any], scale: float) -> None:
-    groups = optimizer.param_groups
+    # Tensors are scaled in place, each once though groups share it: graphs hold them.
+    contents: dict[int, tuple[Tensor, Tensor]] = {}
     try:
         for group, rate in zip(groups, rates, strict=True):
-            group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
+            if not isinstance(rate, Tensor):
+                group["lr"] = rate * scale
+            elif id(rate) not in contents:
+                contents[id(rate)] = rate, rate.clone()
+                rate.mul_(scale)
         optimizer.step()
     finally:
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
-
-
-@contextmanager
-def _scaled_in_place(rates: list[Any], scale: float) -> Iterator[None]:
-    """Scale rates that are tensors in place, each once though groups share it: graphs hold them."""
-    tensors = {id(rate): rate for rate in rates if isinstance(rate, Tensor)}
-    contents = {key: rate.clone() for key, rate in tensors.items()}
-    try:
-        for rate in tensors.values():
-            rate.mul_(scale)
-        yield
-    finally:
-        for key, rate in tensors.items():
-            rate.copy_(contents[key])
+        for rate, content in contents.values():
+            rate.copy_(content)
 
 
 def _leading(groups: Groups) -> int:
     """Return the first group that moves: others may be frozen, by their rate or by their schedule."""
     for k, group in enumerate(groups):
-        if float(group["lr"]):
+        if group["lr"]:
             return k
     return 0
 
@@ -195,7 +191,7 @@ def _momentum(group: dict[str, Any]) -> float:
     """Return the momentum, whatever its name; 0 if none of the usual names holds one."""
     betas = group.get("betas")
     beta: Any = group.get("momentum", group.get("beta")) if betas is None else betas[0]
-    is_number = isinstance(beta, float | int | Tensor)
+    is_number = type(beta) is float or isinstance(beta, int | Tensor)
     return float(beta) if is_number and 0 <= beta < 1 else 0.0
 
 

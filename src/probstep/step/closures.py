@@ -3,13 +3,15 @@
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
 Forward = Callable[[], Tensor]
+Gradient = tuple[Tensor | None, int | None]  # of a parameter, with its version
 
+NOT_WATCHED: AbstractContextManager[Sequence[Tensor]] = nullcontext(())
 HABIT = 3  # steps in a row after which a closure that only computes the loss is expected to do so
 
 
@@ -39,9 +41,34 @@ class Evidence:
         """Take note of a gradient as a pass leaves it."""
         self.left = weakref.ref(grad), grad._version
 
-    def is_untouched(self, grad: Tensor) -> bool:
-        """Say whether a gradient is as the last pass left it."""
-        return self.left is not None and self.left[0]() is grad and self.left[1] == grad._version
+    def is_untouched(self, before: Sequence[Gradient]) -> bool:
+        """Say whether the first gradient is as the last pass left it."""
+        if self.left is None:
+            return False
+        for grad, version in before:
+            if grad is not None:
+                return self.left[0]() is grad and self.left[1] == version
+        return False
+
+    def see(self, before: Sequence[Gradient], *, is_new: bool) -> None:
+        """Find out whether the gradients alone will tell, from those before a pass.
+
+        Args:
+            before: The gradients, and what their versions were.
+            is_new: The pass has put new ones in their place.
+        """
+        has_any = is_view = is_changed = False
+        for grad, version in before:
+            if grad is not None:
+                has_any = True
+                # A view of something larger (DistributedDataParallel's buckets) may be replaced by
+                # another without any backward, and come back as the same one after it.
+                if grad._is_view():
+                    is_view = True
+                    break
+                is_changed = is_changed or grad._version != version
+        if has_any:
+            self.is_needed = is_view or (is_changed and not is_new)
 
 
 def first_pass(
@@ -51,7 +78,7 @@ def first_pass(
     recording: AbstractContextManager[None],
     evidence: Evidence,
 ) -> tuple[Tensor | None, Forward | None]:
-    """Run the closure, and backward unless it did so itself.
+    """Run the closure, and backward unless it did so itself. Gradients must be enabled.
 
     Args:
         closure: The user's function.
@@ -66,31 +93,27 @@ def first_pass(
     """
     if evidence.pure >= HABIT:
         return _pure_pass(closure, params, check, recording, evidence)
-    before = [(p.grad, None if p.grad is None else p.grad._version) for p in params]
-    first = next((grad for grad, _ in before if grad is not None), None)
-    is_untouched = first is not None and evidence.is_untouched(first)
-    with torch.enable_grad():
-        with _watching_backward(params if evidence.is_needed else ()) as has_run, recording:
-            loss = closure()
-        check(loss)
-        if loss is None:
-            return None, None
-        pairs = [(p.grad, grad) for p, (grad, _) in zip(params, before, strict=True)]
-        is_first = any(now is not None and was is None for now, was in pairs)
-        is_new = any(now is not None and now is not was for now, was in pairs)
-        is_watched = evidence.is_needed
-        if any(grad is not None for grad, _ in before):
-            is_changed = any(grad is not None and grad._version != v for grad, v in before)
-            # A view of something larger (DistributedDataParallel's buckets) may be replaced by another
-            # without any backward, and come back as the same one after it.
-            is_view = any(grad is not None and grad._is_view() for grad, _ in before)
-            evidence.is_needed = is_view or (is_changed and not is_new)
-        if is_first or has_run or (is_new and not is_watched):
-            evidence.pure = 0
-            _see_pile(evidence, params, before, has_run, is_untouched=is_untouched)
-            return loss, functools.partial(_with_grad, closure)
-        _backward(loss, params)
-        evidence.pure += 1
+    before = [(grad := p.grad, None if grad is None else grad._version) for p in params]
+    is_untouched = evidence.is_untouched(before)
+    is_watched = evidence.is_needed
+    with _watching_backward(params) if is_watched else NOT_WATCHED as has_run, recording:
+        loss = closure()
+    check(loss)
+    if loss is None:
+        return None, None
+    is_first = is_new = False
+    for p, (was, _) in zip(params, before, strict=True):
+        if p.grad is not was and p.grad is not None:
+            is_new, is_first = True, was is None
+            if is_first or not is_watched:
+                break
+    evidence.see(before, is_new=is_new)
+    if is_first or has_run or (is_new and not is_watched):
+        evidence.pure = 0
+        _see_pile(evidence, params, before, has_run, is_untouched=is_untouched)
+        return loss, functools.partial(_with_grad, closure)
+    _backward(loss, params)
+    evidence.pure += 1
     return loss, closure
 
 
@@ -104,24 +127,23 @@ def _pure_pass(
     """Run a closure that is expected to compute the loss alone, with the gradients cleared."""
     for p in params:
         p.grad = None
-    with torch.enable_grad():
-        with recording:
-            loss = closure()
-        check(loss)
-        if loss is None:
-            return None, None
-        for p in params:
-            if p.grad is not None:  # this time it ran backward
-                evidence.pure = 0
-                return loss, functools.partial(_with_grad, closure)
-        mean_of(loss).backward()  # type: ignore[no-untyped-call]
+    with recording:
+        loss = closure()
+    check(loss)
+    if loss is None:
+        return None, None
+    for p in params:
+        if p.grad is not None:  # this time it ran backward
+            evidence.pure = 0
+            return loss, functools.partial(_with_grad, closure)
+    mean_of(loss).backward()  # type: ignore[no-untyped-call]
     return loss, closure
 
 
 def _see_pile(
     evidence: Evidence,
     params: Sequence[Tensor],
-    before: Sequence[tuple[Tensor | None, int | None]],
+    before: Sequence[Gradient],
     has_run: Sequence[Tensor],
     *,
     is_untouched: bool,

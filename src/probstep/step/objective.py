@@ -23,24 +23,28 @@ class Objective:
         ranks: Who shares the loss.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
         along_momentum: Take the slope along the optimizer's momentum instead of the gradient.
+        with_norms: Measure gradient and displacement, too.
     """
 
     sign: float
     ranks: Ranks
     grad_scale: float | Tensor = 1.0
     along_momentum: bool = False
+    with_norms: bool = False
 
     @classmethod
     def of(
         cls, optimizer: optim.Optimizer, grad_scale: float | Tensor, ranks: Ranks, rule: Rule
     ) -> "Objective":
         """Return what a step of the optimizer minimises."""
-        return cls(sign_of(optimizer), ranks, grad_scale, rule.momentum_as_gradient)
+        return cls(
+            sign_of(optimizer), ranks, grad_scale, rule.momentum_as_gradient, rule.chooses_lengths
+        )
 
     def before(self, loss: Tensor, moved: Displacement) -> Tensor:
         """Return the objective where the step began."""
         share = self.sign * self.share(loss)
-        return share + wide(moved.penalty().to(loss.device)) if moved.has_penalty else share
+        return share + wide(moved.penalty.to(loss.device)) if moved.has_penalty else share
 
     def after(self, loss: Tensor, moved: Displacement) -> Tensor:
         """Return the objective where the parameters are now."""
@@ -58,3 +62,10 @@ class Objective:
         if self.along_momentum:
             return moved.slope_along_momentum(self.grad_scale)
         return moved.slope(self.grad_scale, sign=self.sign)
+
+    def measure(self, moved: Displacement) -> tuple[Tensor, ...]:
+        """Return that slope, and with norms the squares of the gradient and of the displacement."""
+        if not self.with_norms:
+            return (self.slope(moved),)
+        phi, *squares = moved.sizes(self.grad_scale, sign=self.sign)
+        return (self.slope(moved) if self.along_momentum else phi), *squares

@@ -52,6 +52,9 @@ class Ranks:
         return _pieces_of(param) / self.size
 
 
+ALONE = Ranks()
+
+
 class Parallel:
     """The DistributedDataParallel models that steps have run through."""
 
@@ -81,7 +84,7 @@ def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
     trains alone.
     """
     if group is False or not (dist.is_available() and dist.is_initialized()):
-        return Ranks()
+        return ALONE
     if group is None and isinstance(model, nn.parallel.DistributedDataParallel):
         group = model.process_group
     return Ranks(dist.get_world_size(group), group)

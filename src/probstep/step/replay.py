@@ -226,9 +226,10 @@ class Tape:
     def clear(self) -> None:
         """Forget the passes: the step that they led to is done."""
         self._passes.clear()
-        self._open = self._mark = None
-        self._marked = Declared()
+        self._open = None
         self.replays, self._replayed = 0, 0.0
+        if self._mark is not None:
+            self._mark, self._marked = None, Declared()
 
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
@@ -243,7 +244,8 @@ class Tape:
         A pass just before may be the one whose backward is still to come.
         """
         if self._replay is None:
-            self._passes = [taken for taken in self._passes if taken.round == self._round]
+            if self._passes:
+                self._passes = [taken for taken in self._passes if taken.round == self._round]
             self._round += 1
 
     @property

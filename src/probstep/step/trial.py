@@ -6,7 +6,7 @@ proves bad is shortened.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -96,8 +96,8 @@ class Trial:
         objective: What it descends on.
         before: What was known before it was taken. Its slope is read with the first probe.
         phi: This rank's share of that slope.
+        squares: Its shares of the squares of gradient and displacement, if the rule wants norms.
         step_factor: s, how many times the base's step was taken; None for once.
-        with_norms: Measure the gradient and the length, too.
     """
 
     def __init__(
@@ -106,16 +106,14 @@ class Trial:
         objective: Objective,
         before: Before,
         phi: Tensor,
+        squares: Sequence[Tensor],
         step_factor: Tensor | None,
-        *,
-        with_norms: bool,
     ) -> None:
         self._attempt, self._objective, self._before = attempt, objective, before
         self._ranks = objective.ranks
         self._step_factor = step_factor
-        self._with_norms = with_norms
         self.length = 1.0
-        self._measure(phi)
+        self._take_sizes(phi, *squares)
 
     def begin_search(self, rule: Rule) -> None:
         """Take the length at which the rule begins to search; from there it may grow and shrink."""
@@ -131,7 +129,7 @@ class Trial:
         is_taken_anew = self._attempt.resize(length, was=self.length)
         self.length = length
         if is_taken_anew and length:
-            self._measure(self._objective.slope(self._attempt.moved))
+            self._take_sizes(*self._objective.measure(self._attempt.moved))
 
     def see(self, value: Tensor, *, is_paired: bool, tries: int) -> tuple[Observation, bool]:
         """Return what a probe of the present length saw, and whether every rank's was paired.
@@ -146,12 +144,11 @@ class Trial:
         seen = Observation(step.times(self.length / self._measured), loss_after, tries)
         return seen, not unpaired
 
-    def _measure(self, phi: Tensor) -> None:
-        """Take the sizes of the step at its present length: those of others follow in proportion."""
+    def _take_sizes(self, phi: Tensor, *squares: Tensor) -> None:
+        """Keep the sizes of the step at its present length: those of others follow in proportion."""
         self._measured = self.length
         self._shares = [phi]
-        if self._with_norms:
-            squares = self._attempt.moved.squared_norms()
+        if squares:
             self._shares += [*squares, torch.as_tensor(self._objective.grad_scale)]
 
     @contextmanager

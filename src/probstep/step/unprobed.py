@@ -27,34 +27,35 @@ class Unprobed(NamedTuple):
         is_taken: False if it was skipped, because loss or gradients were not finite.
         found: A device's flag, unread, by which the base skips its step there; None without one.
         is_guarded: A batch that is not finite does not touch parameters and moments.
+        loss: The loss, if it lay on the host and was read.
     """
 
     is_taken: bool = True
     found: Tensor | None = None
     is_guarded: bool = True
+    loss: float | None = None
 
 
-TAKEN, SKIPPED = Unprobed(), Unprobed(is_taken=False)
+TAKEN = Unprobed()
 
 
 def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> Unprobed:
     """Take the step, unless loss or gradients are seen not to be finite."""
     if is_on_host(parts.base):
-        is_finite = HOST.are_finite(parts.base) and _is_finite(arrived.loss)
+        loss, value = arrived.loss, 0.0
+        if loss is not None:
+            value = loss.sum().item() if loss.dim() else loss.item()
+        is_finite = HOST.are_finite(parts.base) and math.isfinite(value)
         if ranks.size > 1:  # all decide alike
             is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
-        if not is_finite:
-            return SKIPPED
-        _take(parts, memory, arrived, ranks)
-        return TAKEN
+        is_read = loss is not None and not loss.dim() and ranks.size == 1
+        if is_finite:
+            _take(parts, memory, arrived, ranks)
+        return Unprobed(is_finite, loss=value if is_read else None)
     found = found_on_device(parts.base)
     with skipping(parts.base, found):
         _take(parts, memory, arrived, ranks)
     return Unprobed(found=found, is_guarded=found is not None)
-
-
-def _is_finite(loss: Tensor | None) -> bool:
-    return loss is None or math.isfinite(loss.item() if not loss.dim() else loss.sum().item())
 
 
 def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
