@@ -1,7 +1,7 @@
 """What ProbStep remembers from step to step, and what of it a checkpoint carries.
 
-`Memory` is typed and changed in place. A checkpoint gets a plain copy of it: numbers, strings and
-dictionaries whose keys never change, as distributed checkpoints need.
+`Memory` is typed and changed in place. A checkpoint gets a plain copy of it: numbers, strings, one
+tensor and dictionaries whose keys never change, as distributed checkpoints need.
 """
 
 import copy
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .estimators import LowerBound
+from .history import Ledger
 from .plain import as_plain, restored
 from .rules import Observation, Rule
 
@@ -165,6 +166,7 @@ class Memory:
         short: The rounding of the coarsest 16-bit format in which the model last computed; 0 without.
         proof: What is known of the function that probes see.
         health: What tells a rate that is dead or absurd.
+        history: What all steps looked like.
     """
 
     rule: Any
@@ -181,6 +183,7 @@ class Memory:
     short: float = 0.0
     proof: Proof = field(default_factory=Proof)
     health: Health = field(default_factory=Health)
+    history: Ledger = field(default_factory=Ledger)
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -235,14 +238,24 @@ class Memory:
             "short": self.short,
             "proof": as_plain(self.proof),
             "health": as_plain(self.health),
+            "history": self.history.tensor(),
         }
 
-    def record(self, probe: Probe, rejected: int, seen: Observation | None = None) -> None:
-        """Take over what was decided."""
+    def record(
+        self,
+        probe: Probe,
+        rejected: int,
+        seen: Observation | None = None,
+        limit: str = "",
+    ) -> None:
+        """Take over what was decided at the step that is being taken, and what limits the rate."""
         self.scale, self.last = probe.scale, probe
         self.decisions[probe.decision] += 1
         self.decisions["reject"] += rejected
         self.health.learn(probe, rejected, seen)
+        self.history.probe(self.steps + 1, probe.decision, probe.scale, probe.ratio, rejected)
+        if limit:
+            self.history.limited(limit)
 
 
 class Published(dict[str, Any]):
@@ -338,5 +351,15 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "short": _rounding,
     "proof": functools.partial(restored, Proof),
     "health": functools.partial(restored, Health),
+    "history": Ledger.restored,
 }
-NOT_IN_0_1_0 = {"first_rates", "is_frozen", "keeps_weights", "pending", "short", "proof", "health"}
+NOT_IN_0_1_0 = {
+    "first_rates",
+    "is_frozen",
+    "keeps_weights",
+    "pending",
+    "short",
+    "proof",
+    "health",
+    "history",
+}
