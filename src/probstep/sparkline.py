@@ -20,7 +20,7 @@ def spark(
     >>> spark([1, 2, 3, 4, 5, 6, 7, 8])
     '▁▂▃▄▅▆▇█'
     >>> spark([1, 10, 100, float("nan"), 1000], log=True, bars=ASCII)
-    '_-= #'
+    '_-+ #'
     """
     heights = [_height(value, log=log) for value in values]
     means = [_mean(part) for part in _parts(heights, width)]

@@ -89,6 +89,7 @@ def _load(path: Path) -> object:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
     except (RuntimeError, UnpicklingError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no checkpoint that torch.load(weights_only=True) can read: "
-            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            f"{path} is no checkpoint that torch.load(weights_only=True) can read. Either torch.save "
+            "did not write it, or it holds objects beside tensors, numbers, texts, lists and "
+            "dictionaries: then save opt.state_dict() in a file of its own."
         ) from error

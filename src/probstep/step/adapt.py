@@ -141,7 +141,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         scale=min(scale * decision.factor, most),
         decision=decision.word,
     )
-    limit = "max_lr" if scale * decision.factor > most else decision.limit
+    limit = "max_lr" if scale * decision.factor >= most else decision.limit
     return Outcome(probe, rejected=0 if is_searching else tries - 1, seen=seen, limit=limit)
 
 
