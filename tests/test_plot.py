@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -220,6 +221,22 @@ def test_what_is_no_checkpoint_with_a_history_is_named(opt, tmp_path):
 def test_what_has_no_history_is_refused():
     with pytest.raises(TypeError, match="A SGD has no history"):
         probstep.plot(torch.optim.SGD([nn.Parameter(torch.zeros(1))]))
+
+
+# The page of the documentation
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "benchmarks" / "records" / "history.pt"
+
+
+def test_the_picture_in_the_documentation_is_made_of_the_record():
+    figure = ROOT / "docs" / "figures" / "history.svg"
+    assert figure.read_text("utf-8") == probstep.plot(RECORD).svg()
+
+
+def test_the_summary_in_the_documentation_is_that_of_the_record():
+    page = (ROOT / "docs" / "history.md").read_text("utf-8")
+    assert probstep.plot(RECORD).history.summary() in page
 
 
 # The command

@@ -55,6 +55,7 @@ class Plot:
                 f"{path.name}: the name must end with {', '.join(writers)}, which says what is written."
             )
         content = writers[path.suffix.lower()]()
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return path
 
