@@ -137,9 +137,9 @@ def test_a_checkpoint_does_not_change_while_training_goes_on():
     model, opt = make("sgd")
     run(model, opt, data[:2])
     saved = opt.state_dict()
-    before = copy.deepcopy(saved["param_groups"])
+    before = pickle.dumps(saved["param_groups"])
     run(model, opt, data[2:])
-    assert saved["param_groups"] == before
+    assert pickle.dumps(saved["param_groups"]) == before
 
 
 def test_a_checkpoint_with_another_kind_of_bound_still_loads():

@@ -14,8 +14,12 @@ from types import ModuleType
 from .estimators import Interpolation as Interpolation
 from .estimators import RunningMinimum as RunningMinimum
 from .estimators import SampleNoise as SampleNoise
+from .history import Event as Event
+from .history import History as History
 from .memory import Probe as Probe
 from .optimizer import ProbStep as ProbStep
+from .plotting.plot import Plot as Plot
+from .plotting.plot import plot as plot
 from .rules import PaperRule as PaperRule
 from .rules import RobustRule as RobustRule
 from .schedule import DoublingEpochs as DoublingEpochs

@@ -1,7 +1,7 @@
 """What ProbStep remembers from step to step, and what of it a checkpoint carries.
 
-`Memory` is typed and changed in place. A checkpoint gets a plain copy of it: numbers, strings and
-dictionaries whose keys never change, as distributed checkpoints need.
+`Memory` is typed and changed in place. A checkpoint gets a plain copy of it: numbers, strings, one
+tensor and dictionaries whose keys never change, as distributed checkpoints need.
 """
 
 import copy
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .estimators import LowerBound
+from .history import Ledger
 from .plain import as_plain, copied, restored
 from .rules import Observation, Rule
 
@@ -166,6 +167,7 @@ class Memory:
         short: The rounding of the coarsest 16-bit format in which the model last computed; 0 without.
         proof: What is known of the function that probes see.
         health: What tells a rate that is dead or absurd.
+        history: What all steps looked like.
     """
 
     rule: Any
@@ -183,6 +185,7 @@ class Memory:
     short: float = 0.0
     proof: Proof = field(default_factory=Proof)
     health: Health = field(default_factory=Health)
+    history: Ledger = field(default_factory=Ledger)
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -238,6 +241,7 @@ class Memory:
             "short": self.short,
             "proof": as_plain(self.proof),
             "health": as_plain(self.health),
+            "history": self.history.tensor(),
         }
 
     def copy(self) -> "Memory":
@@ -246,14 +250,24 @@ class Memory:
         twin.rule, twin.bound = copied(self.rule), copy.deepcopy(self.bound)
         twin.proof, twin.health = copied(self.proof), copied(self.health)
         twin.decisions, twin.first_rates = dict(self.decisions), list(self.first_rates)
+        twin.history = copy.copy(self.history)
         return twin
 
-    def record(self, probe: Probe, rejected: int, seen: Observation | None = None) -> None:
-        """Take over what was decided."""
+    def record(
+        self,
+        probe: Probe,
+        rejected: int,
+        seen: Observation | None = None,
+        limit: str = "",
+    ) -> None:
+        """Take over what was decided at the step that is being taken, and what limits the rate."""
         self.scale, self.last = probe.scale, probe
         self.decisions[probe.decision] += 1
         self.decisions["reject"] += rejected
         self.health.learn(probe, rejected, seen)
+        self.history.probe(self.steps + 1, probe.decision, probe.scale, probe.ratio, rejected)
+        if limit:
+            self.history.limited(limit)
 
 
 class Published(dict[str, Any]):
@@ -350,6 +364,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "short": _rounding,
     "proof": functools.partial(restored, Proof),
     "health": functools.partial(restored, Health),
+    "history": Ledger.restored,
 }
 NOT_IN_0_1_0 = {
     "first_rates",
@@ -360,4 +375,5 @@ NOT_IN_0_1_0 = {
     "short",
     "proof",
     "health",
+    "history",
 }

@@ -21,6 +21,7 @@ from .checks import (
     refuse_mixed_maximize,
 )
 from .estimators import LowerBound, Noise, SampleNoise
+from .history import Event, History
 from .memory import NO_PROBE, Memory, Probe, Published
 from .notices import Notices, brief
 from .rules import RobustRule, Rule
@@ -318,6 +319,27 @@ class ProbStep(Wrapper):
         """What the last probe saw; None before the first."""
         return self._current.last
 
+    def history(self) -> History:
+        """Return what the training looked like so far: loss, rate, probes, limits, events.
+
+        It needs little memory however long the training is, and a checkpoint carries it.
+
+        Example:
+            >>> opt = ProbStep(torch.optim.SGD([w := nn.Parameter(torch.ones(1))], lr=1e-6))
+            >>> for _ in range(3):
+            ...     loss = opt.step(lambda: w.square().sum())
+            >>> opt.history()
+            <History of 3 rows, steps 1 to 3, 1 events>
+        """
+        memory = self._current
+        self._settle()
+        return memory.history.history()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events of `history()` so far: cheap enough to be read after every step."""
+        return tuple(self._current.history.events)
+
     def metrics(self) -> dict[str, float]:
         """Return plain numbers for a logger: scale, effective rate, the last probe, counts.
 
@@ -363,7 +385,10 @@ class ProbStep(Wrapper):
     def _take(self, memory: Memory, arrived: Arrived, *, is_due: bool) -> None:
         groups = self.base.param_groups
         if self.max_lr is not None:
-            memory.scale = self.scale  # a schedule may have risen towards it
+            most = self.scale  # a schedule may have risen towards it
+            if most < memory.scale:
+                memory.history.limited("max_lr")
+            memory.scale = most
         ranks = find_ranks(self.process_group, self.model)
         if ranks.size > 1:
             self._parallel.see((self.model, *self._tape.modules))
@@ -372,7 +397,7 @@ class ProbStep(Wrapper):
         if batch is None:
             taken = step_unprobed(self._parts, memory, arrived, ranks)
             if not taken.is_taken:
-                self._skipped(memory)
+                self._skipped(memory, memory.steps + 1)
             if is_due or (arrived.loss is None and self._parts.stretch is not None):
                 self._say_if_no_loss(arrived)
             if arrived.again is not None and are_stuck_at_zero(groups, memory.first_rates):
@@ -382,17 +407,22 @@ class ProbStep(Wrapper):
             if not has_gradients(self.base):
                 self._notices.of_no_gradients()
             outcome = adapt(self._parts, memory, batch, ranks)
-            memory.record(outcome.probe, outcome.rejected, outcome.seen)
+            memory.record(outcome.probe, outcome.rejected, outcome.seen, outcome.limit)
             self._notices.of_probe(outcome.probe, memory)
             self._notices.of_slope(memory)
         self._notices.of_scale(memory)
         memory.forwards += self._tape.replays
         if arrived.loss is not None or not rates_are_zero(groups):
             memory.steps += 1  # not in the dry run of a checkpoint
-        if arrived.loss is None or not self._is_listening:
+        if arrived.loss is None:
             return
-        if taken.loss is not None:
+        memory.history.open(memory.steps, memory.scale, groups[0]["lr"])
+        if not self._is_listening:
+            if batch is not None and memory.last is not None:
+                memory.history.close(sign_of(self.base) * memory.last.loss)
+        elif taken.loss is not None:
             memory.pending = sign_of(self.base) * taken.loss
+            memory.history.close(taken.loss)
         else:
             self._unread.keep(
                 arrived.loss,
@@ -402,8 +432,9 @@ class ProbStep(Wrapper):
                 is_guarded=taken.is_guarded,
             )
 
-    def _skipped(self, memory: Memory) -> None:
+    def _skipped(self, memory: Memory, step: int) -> None:
         memory.decisions["skipped"] += 1
+        memory.history.add("not finite", step)
         self._notices.of_skipped_step()
 
     def _say_if_no_loss(self, arrived: Arrived) -> None:
@@ -417,7 +448,11 @@ class ProbStep(Wrapper):
         loss, memory.pending = memory.pending, None
         if loss is not None and self._is_listening:
             setting = setting_of(self.base.param_groups, memory.first_rates)
-            memory.scale *= self.rule.notice(memory.rule, loss, memory.scale, setting)
+            factor = self.rule.notice(memory.rule, loss, memory.scale, setting)
+            memory.scale *= factor
+            memory.history.hear(
+                memory.steps, loss, factor, is_new_level=self.rule.is_new_level(memory.rule)
+            )
 
     @property
     def _is_listening(self) -> bool:
@@ -445,6 +480,7 @@ class ProbStep(Wrapper):
             memory.moving = moving
         if has_changed:
             self.rule.search_again(memory.rule)
+            memory.history.add("restarted", memory.steps + 1)
 
     def _will_be_due(self, memory: Memory) -> bool:
         """Say the same for rates that stay as they are."""
@@ -492,8 +528,9 @@ class ProbStep(Wrapper):
         """Read what the last step left into the memory."""
         if (left := self._unread.read()) is not None:
             self._memory.pending = left.loss
+            self._memory.history.close(sign_of(self.base) * left.loss)
             if left.was_skipped:
-                self._skipped(self._memory)
+                self._skipped(self._memory, self._memory.steps)
             elif not (left.was_guarded or math.isfinite(left.loss)):
                 self._notices.of_touched_parameters(type(self.base).__name__)
 

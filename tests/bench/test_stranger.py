@@ -26,11 +26,11 @@ from probstep.bench.data.pickled import read_pickle
 from probstep.bench.plans import list_runs, parse_plan, read_plan
 from probstep.bench.records import Record, encode_record, read_records, store
 from probstep.bench.report.build import make_report
-from probstep.bench.report.drawing.axes import Axis
 from probstep.bench.report.drawing.chart import Figure, Panel
 from probstep.bench.runs.checkpoints import decode_checkpoint, encode_checkpoint
 from probstep.bench.runs.runner import Setup, execute
 from probstep.bench.runs.training import Note, train
+from probstep.drawing.axes import Axis
 
 from .bench_cases import TINY, make_records, make_run, timeless
 from .fuzzing import TARGETS, fuzz

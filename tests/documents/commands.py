@@ -25,6 +25,7 @@ NOT_RUN = {
     r"probstep run demo ": "it takes a minute; the plan is read instead",
     r"probstep run paper(-small)? ": "it needs data sets and hours; the plan is read instead",
     r"probstep export runs/paper-small ": "it needs those runs; that it is a command is tested",
+    r"python examples/": "tests/integrations/test_examples.py runs it",
     r"python benchmarks/": "it takes minutes of a machine of its own; that it exists is tested",
     r"probstep live ": "it serves until it is stopped; tests/bench/live does that",
     r"probstep --install-completion": "it changes the start-up files of the user's shell",
@@ -52,7 +53,8 @@ def words_of(command: str) -> list[str]:
     """Return the arguments of a command `probstep`; files of the repository are found anywhere."""
     program, *words = shlex.split(command)
     assert program == "probstep", f"{command!r} is neither run nor in NOT_RUN"
-    return [str(ROOT / word) if word.startswith("examples/") else word for word in words]
+    ours = ("benchmarks/", "examples/")
+    return [str(ROOT / word) if word.startswith(ours) else word for word in words]
 
 
 def run(command: str) -> None:

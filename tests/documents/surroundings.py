@@ -233,6 +233,33 @@ def trainer_has_adapted(names: Names) -> None:
     is_adapting(trainer.optimizer.optimizer, steps=steps)
 
 
+def text_logger(count: int = 1) -> Names:
+    """A loop with a logger that keeps what it is told."""
+    logged: list[tuple[int, str]] = []
+    names = loop_with_optimizer()
+    return names | {"logged": logged, "log": lambda step, text: logged.append((step, text))}
+
+
+def trained_loop(count: int = 1) -> Names:
+    names = loop_with_optimizer()
+    for _ in range(3):
+        take_a_step(names)
+    return names
+
+
+def history_was_shown(names: Names) -> None:
+    assert names["history"].steps == (1, 2, 3)
+    assert Path("run.html").read_text("utf-8").startswith("<!doctype html>")
+
+
+def events_were_logged_once(names: Names) -> None:
+    for _ in range(3):
+        take_a_step(names)
+    ((step, text),) = names["logged"]
+    assert step == 1
+    assert text.startswith("search at step 1")
+
+
 def take_a_step(names: Names) -> None:
     names["opt"].step(lambda: names["loss_fn"](names["model"](names["x"]), names["y"]))
 
@@ -312,6 +339,8 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
         export, frame_has_a_row_per_epoch, needs="pyarrow"
     ),
     ("docs/checks.md", "opt = probstep.ProbStep("): Surroundings(bare_optimizer, a_step_adapts),
+    ("docs/history.md", "history = opt.history()"): Surroundings(trained_loop, history_was_shown),
+    ("docs/history.md", "told = 0"): Surroundings(text_logger, events_were_logged_once),
     ("docs/state.md", "import torch"): Surroundings(nothing, recurrence_was_proved),
     ("docs/trainers.md", "from probstep.integrations.lightning"): Surroundings(
         lightning_loop, trainer_fits, accumulates=True, needs="lightning"

@@ -56,7 +56,7 @@ def test_a_command_that_is_not_run_is_one_that_exists(command: str) -> None:
             set(extras)
             <= tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"].keys()
         )
-    elif words[0].startswith("benchmarks/"):
+    elif words[0].startswith(("benchmarks/", "examples/")):
         assert (ROOT / words[0]).exists()
     elif program == "python":
         assert set(words[2 : words.index("--data-dir")]) <= CATALOG.keys()

@@ -18,6 +18,7 @@ RECIPES = {
     "16_schedules.py": (),
     "17_stateful_rnn.py": (),
     "18_moco.py": (),
+    "19_history.py": (),
 }
 OTHERWISE_UNTRAINED = {"18_moco.py": math.log(1 + 128)}  # one positive among so many
 NEEDS = {

@@ -238,9 +238,18 @@ def test_the_effective_rate_is_logged(tmp_path):
     trainer = fit(Module(), epochs=1, logger=logger, log_every_n_steps=1)
     assert "effective_lr" in trainer.progress_bar_metrics
     with (Path(logger.log_dir) / "metrics.csv").open() as file:
-        logged = [row["effective_lr"] for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    logged = [row["effective_lr"] for row in rows if row["effective_lr"]]
     assert len(logged) == BATCHES
     assert float(logged[-1]) == pytest.approx(trainer.optimizers[0].effective_lr[0])
+
+
+def test_events_are_logged_once_also_between_the_steps_that_are_logged(tmp_path):
+    logger = CSVLogger(tmp_path)
+    fit(Module(), epochs=1, logger=logger, log_every_n_steps=100)
+    with (Path(logger.log_dir) / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["event/search"]]
+    assert [(row["step"], float(row["event/search"])) for row in rows] == [("1", 1.0)]
 
 
 class Watcher(Callback):

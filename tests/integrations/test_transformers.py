@@ -219,6 +219,13 @@ def test_the_effective_rate_is_logged_beside_the_scheduled_one(tmp_path):
     assert all(row["effective_lr/0"] >= 0 for row in rows)
 
 
+def test_events_are_logged_with_the_steps_that_they_belong_to(tmp_path):
+    trainer = adapt(make_trainer(tmp_path))
+    trainer.train()
+    rows = [row for row in trainer.state.log_history if "event/search" in row]
+    assert [(row["step"], row["event/search"]) for row in rows] == [(1, 1)]
+
+
 def test_probing_less_often_costs_less_often(tmp_path):
     trainer = adapt(make_trainer(tmp_path), rule=PaperRule(), probe=Every(4))
     trainer.train()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
+from probstep.rules import Decision, Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust.belief import Belief
 from probstep.rules.robust.rule import DOWN, PARTS, SHORTER, TRIES, UNSEEN
 from probstep.rules.robust.search import VISIBLE, Search
@@ -140,7 +140,8 @@ def test_a_step_after_which_the_loss_is_not_finite_is_shortened_at_once_to_a_ten
 def test_a_step_that_stays_bad_is_kept_in_the_end_and_the_scale_comes_down():
     rule = RobustRule()
     assert rule.judge(settled(), seen(1.3, tries=TRIES)).again is None
-    assert rule.judge(settled(), seen(math.inf, tries=TRIES)) == (DOWN, -math.inf, "down", None)
+    at_last = rule.judge(settled(), seen(math.inf, tries=TRIES))
+    assert at_last == Decision(DOWN, -math.inf, "down")
 
 
 def test_below_the_rounding_of_the_loss_a_probe_teaches_no_curvature():

@@ -40,7 +40,7 @@ def main_options(
         ),
     ] = False,
 ) -> None:
-    """Measure learning-rate methods: plan runs, make them, look at them."""
+    """Measure learning-rate methods: plan runs, make them, look at them; and look at your own."""
 
 
 class Backend(enum.StrEnum):
@@ -235,6 +235,28 @@ def export(
         if len(forms) != 1:
             raise ValueError("Say what to write: one of --parquet, --lines or --curves.")
         raise typer.Exit(commands.export_records(out, forms[0], to, Console(soft_wrap=True)))
+
+
+@app.command()
+def plot(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A file of `torch.save` that holds a ProbStep's `state_dict()`.")
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file: its ending, .html, .png or .svg, says what it is. CHECKPOINT.html if "
+            "not given.",
+            dir_okay=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw the training that a checkpoint remembers: loss, rate, what limited it, probes, events.
+
+    The checkpoint is read with `weights_only=True`, so that nothing in it is executed.
+    """
+    with _plain_errors():
+        raise typer.Exit(commands.plot_checkpoint(checkpoint, to, Console(soft_wrap=True)))
 
 
 @app.command()

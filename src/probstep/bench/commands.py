@@ -38,6 +38,8 @@ from probstep.bench.runs.estimate import (
 from probstep.bench.runs.missing import is_missing
 from probstep.bench.runs.runner import Setup, execute
 from probstep.bench.texts import printable
+from probstep.plotting.plot import plot
+from probstep.sparkline import BLOCKS, can_show
 
 Recorded = Mapping[str, Sequence[Record]]  # by the run's key
 
@@ -102,6 +104,16 @@ def report_records(out: Path, to: Path | None, console: Console) -> int:
     for sentence in made.sentences:
         console.print(escape(sentence), highlight=False)
     console.print(escape(f"Report: {made.page}"), highlight=False)
+    return 0
+
+
+def plot_checkpoint(checkpoint: Path, to: Path | None, console: Console) -> int:
+    """Draw the training that a checkpoint remembers; say what it was and where the picture is."""
+    picture = plot(checkpoint)
+    path = picture.save(to or checkpoint.with_suffix(".html"))
+    is_ascii = not can_show(BLOCKS, console.encoding)
+    console.print(escape(picture.history.summary(ascii_only=is_ascii)), highlight=False)
+    console.print(escape(f"Picture: {path}"), highlight=False)
     return 0
 
 

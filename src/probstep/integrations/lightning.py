@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..optimizer import ProbStep
 from .borrowed import ignore, standing_in
+from .news import News
 from .rates import rates_of
 from .window import Window
 
@@ -37,8 +38,8 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
     """Adapt the optimizer of a LightningModule in automatic optimization.
 
     The optimizer that `configure_optimizers` returns is wrapped in a ProbStep; its schedulers, the
-    Trainer's accumulation, clipping, precision and checkpoints work as before. The rates go to the
-    logger, and the first of them to the progress bar. A `LearningRateMonitor` beside it shows the
+    Trainer's accumulation, clipping, precision and checkpoints work as before. The rates and events go
+    to the loggers, and the first rate to the progress bar. A `LearningRateMonitor` beside it shows the
     effective rates, too.
 
     Args:
@@ -49,6 +50,7 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
     def __init__(self, **settings: Any) -> None:
         self._settings = settings
         self._window: Window
+        self._news: News
         self._is_probing = False
         self._borrowed = ExitStack()
 
@@ -73,6 +75,11 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
             )
         )
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take the events of a restored checkpoint for told."""
+        del trainer, pl_module
+        self._news = News(self._window.optimizer)
+
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -85,12 +92,15 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
     ) -> None:
-        """Log the rates."""
+        """Log the rates, and events at once, also between the steps that are logged."""
         if trainer.barebones:
             return
         shown, *others = rates_of(self._window.optimizer).items()
         pl_module.log(*shown, prog_bar=True, batch_size=1)
         pl_module.log_dict(dict(others), batch_size=1)
+        if counts := self._news.counts():
+            for logger in trainer.loggers:
+                logger.log_metrics(counts, step=trainer.global_step)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its methods back."""

@@ -4,8 +4,8 @@
 
 The trainer stays what it is; four of its methods are wrapped, on this instance only:
 `create_optimizer` adapts what it makes, `training_step` keeps its micro-batch, the accelerator's
-clipping reports its factor, and `log` adds the effective rate. A probe is `training_step` again without
-gradients and without its backward.
+clipping reports its factor, and `log` adds the effective rate and the events since the last log. A
+probe is `training_step` again without gradients and without its backward.
 
 Needs the extra: pip install 'probstep[transformers]'.
 """
@@ -19,6 +19,7 @@ from torch import Tensor
 from ..optimizer import ProbStep
 from .accelerate import AcceleratedWindow, report_clipping
 from .borrowed import ignore, standing_in
+from .news import News
 from .rates import rates_of
 
 try:
@@ -61,6 +62,7 @@ class _Adapter:
         self._training_step: Callable[..., Tensor] = trainer.training_step
         self._log: Callable[..., None] = trainer.log
         self._window: AcceleratedWindow | None = None
+        self._news: News | None = None
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         self._create_optimizer(*args, **kwargs)
@@ -76,6 +78,8 @@ class _Adapter:
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
         window = self._required_window
+        if self._news is None:  # a checkpoint has been loaded by now
+            self._news = News(window.window.optimizer)
         window.begin()
         kept = copy.copy(inputs)  # compute_loss may take the labels out
 
@@ -91,6 +95,7 @@ class _Adapter:
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "learning_rate" in logs:
             logs = {**logs, **rates_of(self._required_window.window.optimizer)}
+            logs |= {} if self._news is None else self._news.counts()
         self._log(logs, *args, **kwargs)
 
     @property

@@ -43,7 +43,7 @@ class PaperRule:
             that no finite rate has the ratio 1, and then the factor is `up`.
 
     >>> PaperRule().decide(Observation(Proposal(loss=2.0, slope=1.0), loss_after=1.1))
-    Decision(factor=1.2, ratio=1.7999999999999998, word='up', again=None)
+    Decision(factor=1.2, ratio=1.7999999999999998, word='up', again=None, limit='')
     """
 
     up: float = 1.2
@@ -99,6 +99,10 @@ class PaperRule:
     def notice(self, state: PaperState, loss: float, scale: float, setting: Setting) -> float:  # noqa: ARG002
         """Return 1: Algorithm 1 learns from probes alone."""
         return 1.0
+
+    def is_new_level(self, state: PaperState) -> bool:  # noqa: ARG002
+        """Say no: Algorithm 1 is told no losses."""
+        return False
 
     def metrics(self, state: PaperState) -> dict[str, float]:  # noqa: ARG002
         """Return nothing: the state is empty."""

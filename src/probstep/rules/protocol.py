@@ -94,12 +94,14 @@ class Decision(NamedTuple):
         ratio: The ratio that led to it; NaN where the probe says nothing.
         word: One word for the reader.
         again: If not None, the step is not good: change its length by this factor and probe again.
+        limit: What keeps the scale from being higher, a word of `history.LIMITS`; "" if unknown.
     """
 
     factor: float
     ratio: float
     word: str
     again: float | None = None
+    limit: str = ""
 
 
 class Rule(Protocol):
@@ -154,6 +156,10 @@ class Rule(Protocol):
 
     def notice(self, state: Any, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step, told one step later; return a factor for the scale."""
+        ...
+
+    def is_new_level(self, state: Any) -> bool:
+        """Say whether the loss that was told last began another level of losses, for the history."""
         ...
 
     def metrics(self, state: Any) -> dict[str, float]:

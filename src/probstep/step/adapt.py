@@ -62,11 +62,13 @@ class Outcome:
         probe: What the last probe saw and what was decided.
         rejected: How many lengths were tried and rejected before.
         seen: What the last probe saw, as the rule was told; None if there was none.
+        limit: What keeps the scale from being higher; "" if unknown.
     """
 
     probe: Probe
     rejected: int = 0
     seen: Observation | None = None
+    limit: str = ""
 
 
 def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
@@ -139,7 +141,8 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         scale=min(scale * decision.factor, most),
         decision=decision.word,
     )
-    return Outcome(probe, rejected=0 if is_searching else tries - 1, seen=seen)
+    limit = "max_lr" if scale * decision.factor >= most else decision.limit
+    return Outcome(probe, rejected=0 if is_searching else tries - 1, seen=seen, limit=limit)
 
 
 def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> AbstractContextManager[Attempt]:

@@ -10,12 +10,12 @@ import pytest
 from probstep.bench.plans import list_runs, read_plan
 from probstep.bench.records import Run, read_curves
 from probstep.bench.records.curves import DIGITS
-from probstep.bench.report.drawing.svg import write_svg_file
 from probstep.bench.report.studies.reproduction import Evidence, read_evidence
 from probstep.bench.report.studies.reproduction.claims import CLAIMS
 from probstep.bench.report.studies.reproduction.evidence import NETS
 from probstep.bench.report.studies.reproduction.page import make_page
 from probstep.bench.runs.training import Epoch, train
+from probstep.drawing.svg import write_svg_file
 
 from ..report_cases import RATES, cells_of, make_records
 

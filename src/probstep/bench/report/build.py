@@ -7,8 +7,6 @@ from pathlib import Path
 from probstep.bench.files import make_folder, write_file
 from probstep.bench.report.drawing.chart import Figure
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.drawing.paint import REMEDY, paint
-from probstep.bench.report.drawing.scene import Sheet
 from probstep.bench.report.figures.grid import draw_grid
 from probstep.bench.report.figures.heatmap import draw_heatmap
 from probstep.bench.report.figures.illustration import draw_illustration
@@ -28,7 +26,11 @@ from probstep.bench.report.page.tables import (
     tabulate_reliability,
     tabulate_settings,
 )
+from probstep.drawing.paint import paint
+from probstep.drawing.scene import Scene, Sheet
 
+REMEDY = "Remove it, or choose another directory with --to."
+PRINTS = ("png", "pdf")
 ADAPTIVE = tuple(column for column in COLUMNS if column != "fixed")
 TABLES = (
     tabulate_reliability,
@@ -63,7 +65,7 @@ def make_report(out: Path, target: Path | None = None) -> Report:
     figures = _laid_out(cells)
     target = _prepare(out, target)
     for figure, sheet in figures:
-        paint(sheet.whole(), target / "figures" / figure.slug)
+        _write_prints(sheet.whole(), target / "figures", figure.slug)
     sentences = conclude(_compared(cells))
     page = target / "report.html"
     write_file(page, _compose(sentences, cells, figures).encode("utf-8"), REMEDY)
@@ -79,6 +81,11 @@ def compose_page(out: Path) -> str:
     cells = _read_cells(out)
     sentences = conclude(_compared(cells))
     return _compose(sentences, cells, _laid_out(cells), has_files=False)
+
+
+def _write_prints(scene: Scene, folder: Path, name: str) -> None:
+    for kind, content in zip(PRINTS, paint(scene, PRINTS), strict=True):
+        write_file(folder / f"{name}.{kind}", content, REMEDY)
 
 
 def _prepare(out: Path, target: Path | None) -> Path:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.drawing.scene import Scene
-from probstep.bench.report.drawing.svg import write_svg_file
 from probstep.bench.report.figures.gauge import draw_gauge
 from probstep.bench.report.studies import hazards, reproduction, robust
+from probstep.drawing.scene import Scene
+from probstep.drawing.svg import write_svg_file
 
 
 @dataclass(frozen=True)

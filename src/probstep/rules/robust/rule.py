@@ -125,6 +125,10 @@ class RobustRule:
         """Return the standard deviation of log scale."""
         return {"log_scale_deviation": math.sqrt(state.belief.variance)}
 
+    def is_new_level(self, state: RobustState) -> bool:
+        """Say whether the averages of the loss began anew with the last loss, not with the first."""
+        return state.losses == 1 and state.t > 2
+
     # Every step, told one step later
 
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
@@ -222,9 +226,11 @@ class RobustRule:
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
         factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
+        limit = self._limit(state, step, aimed, ratio)
         is_confirmed = seen.tries > 1 or step.loss > state.alarm.mean
         alarm.answer(state.alarm, factor * _scale(step), state.t, is_confirmed=is_confirmed)
-        return Decision(factor, ratio, _word(factor) if is_visible else "uninformative")
+        word = _word(factor) if is_visible else "uninformative"
+        return Decision(factor, ratio, word, limit=limit)
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
         bend, room = 2 - ratio, self._room(seen.step)
@@ -238,7 +244,7 @@ class RobustRule:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
         state.search.found = factor * _scale(seen.step)
-        return Decision(factor, ratio, "search")
+        return Decision(factor, ratio, "search", limit="search")
 
     def _room(self, step: Proposal) -> float:
         """Return how many times longer a step may be until it promises more than its share of the loss.
@@ -282,8 +288,7 @@ class RobustRule:
 
     def _largest_factor(self, state: RobustState, step: Proposal, ratio: float) -> float:
         """Return the largest factor of a probe."""
-        went_too_far = step.slope > 0 and 2 - ratio > self.target
-        if went_too_far and "restraint" not in self.without:
+        if self._went_too_far(step, ratio):
             return 1.0
         largest = self._bound(state, step.setting)
         if "ceiling" not in self.without:
@@ -293,6 +298,20 @@ class RobustRule:
             share, most = RETURN
             up = max(up, min(share * state.search.found / _scale(step), most))
         return min(up, max(largest / _scale(step), 1.0))
+
+    def _limit(self, state: RobustState, step: Proposal, aimed: float, ratio: float) -> str:
+        """Name what keeps a probe's factor from being higher, for the history."""
+        largest = self._largest_factor(state, step, ratio)
+        if aimed <= largest or self._went_too_far(step, ratio):
+            return "curvature"
+        if largest >= self.up:
+            return "nothing"
+        is_bound = self._bound(state, step.setting) <= alarm.largest_scale(state.alarm, state.t)
+        return "noise" if is_bound or "ceiling" in self.without else "surprise"
+
+    def _went_too_far(self, step: Proposal, ratio: float) -> bool:
+        is_too_far = step.slope > 0 and 2 - ratio > self.target
+        return is_too_far and "restraint" not in self.without
 
 
 def _is_visible(step: Proposal) -> bool:

@@ -1,1 +1,1 @@
-"""How a figure is drawn: axes, colours, a layout, and the two ways to write it."""
+"""How a figure of the report is drawn: what it says, its colours, and where all of it goes."""

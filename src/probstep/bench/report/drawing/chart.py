@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from probstep.bench.report.drawing.axes import Axis
-from probstep.bench.report.drawing.scene import Colour
+from probstep.drawing.axes import Axis
+from probstep.drawing.scene import Colour
 
 Edge = Literal["top", "bottom"]
 Marker = Literal["none", "disc", "ring", "cross"]

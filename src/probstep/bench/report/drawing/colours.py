@@ -6,18 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 import matplotlib as mpl
 from matplotlib.colors import to_hex
 
-from probstep.bench.report.drawing.scene import GREY, INK, Colour
+from probstep.drawing.scene import GREY, INK, Colour
+from probstep.drawing.scene import PALETTE as PALETTE
 
-# Okabe and Ito, "Color Universal Design", 2008; darker or lighter where the page needs it.
-PALETTE = (
-    Colour("#0072b2", "#56b4e9"),
-    Colour("#d55e00", "#ff9a5c"),
-    Colour("#008a64", "#3fcf9f"),
-    Colour("#b3568a", "#e79ac3"),
-    Colour("#b87f00", "#f0c24b"),
-    Colour("#5a6fd6", "#a3b1ff"),
-    Colour("#6b4f2a", "#c9a878"),
-)
 Style = tuple[Colour, str]  # and a stroke
 FAMILIES: dict[str, Style] = {
     "fixed": (GREY, "solid"),

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from probstep.bench.report.drawing.axes import Axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel, Tile
-from probstep.bench.report.drawing.scene import (
+from probstep.drawing.axes import Axis, spell
+from probstep.drawing.scene import (
     CLEAR,
     FAINT,
     GREY,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from probstep.bench.report.drawing.colours import PALETTE
-from probstep.bench.report.drawing.scene import (
+from probstep.drawing.scene import (
     FAINT,
     GREY,
     INK,

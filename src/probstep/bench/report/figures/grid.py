@@ -3,11 +3,11 @@
 import math
 from collections.abc import Collection, Sequence
 
-from probstep.bench.report.drawing.axes import Axis, fit_axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import factor_colours, rate_colours
-from probstep.bench.report.drawing.scene import INK, Colour
 from probstep.bench.report.numbers.cells import ACCURACIES, COLUMNS, Cell, Curve, group_by
+from probstep.drawing.axes import Axis, fit_axis, spell
+from probstep.drawing.scene import INK, Colour
 
 BASES = {
     "sgd": "SGD",

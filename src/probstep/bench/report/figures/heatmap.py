@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from probstep.bench.report.drawing.axes import Axis, spell
 from probstep.bench.report.drawing.chart import Figure, Panel, Tile
 from probstep.bench.report.drawing.colours import tile_colour
 from probstep.bench.report.figures.grid import BASES
 from probstep.bench.report.numbers.cells import OURS, Cell, group_by
 from probstep.bench.report.numbers.histories import number
+from probstep.drawing.axes import Axis, spell
 
 MOMENTUM = {"adam": "betas", "adamw": "betas", "nadam": "betas", "momentum": "momentum"}
 METRIC = "train_accuracy"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from probstep.bench.report.drawing.axes import Axis
 from probstep.bench.report.drawing.chart import Figure, Line, Marker, Panel
 from probstep.bench.report.drawing.colours import PALETTE
-from probstep.bench.report.drawing.scene import GREY, INK, Colour
+from probstep.drawing.axes import Axis
+from probstep.drawing.scene import GREY, INK, Colour
 from probstep.theory.inference import Gaussian, Likelihood, posterior
 
 HESSIAN = torch.tensor([[1.0, 0.35], [0.35, 0.6]], dtype=torch.float64)

@@ -5,12 +5,12 @@ Reference: Dolan and Moré, 2002, "Benchmarking optimization software with perfo
 
 from collections.abc import Sequence
 
-from probstep.bench.report.drawing.axes import Axis
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE, Style, free_style
 from probstep.bench.report.figures.grid import BASES
 from probstep.bench.report.numbers.cells import Cell, group_by
 from probstep.bench.report.numbers.measures import loss_ratios
+from probstep.drawing.axes import Axis
 
 MOST = 1000.0
 STROKES = {

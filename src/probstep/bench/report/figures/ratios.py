@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from probstep.bench.report.drawing.axes import Axis, fit_axis
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE
-from probstep.bench.report.drawing.scene import GREY
 from probstep.bench.report.figures.grid import BASES
 from probstep.bench.report.numbers.comparisons import Comparison
+from probstep.drawing.axes import Axis, fit_axis
+from probstep.drawing.scene import GREY
 
 BAR = 1.5
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from probstep.bench.report.drawing.axes import Axis, fit_axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE
-from probstep.bench.report.drawing.scene import GREY, Colour
 from probstep.bench.report.numbers.cells import Cell
 from probstep.bench.report.numbers.histories import number
+from probstep.drawing.axes import Axis, fit_axis, spell
+from probstep.drawing.scene import GREY, Colour
 
 STYLES: tuple[tuple[Colour, str], ...] = (  # the paper's purple, grey, blue and green
     (PALETTE[3], "solid"),

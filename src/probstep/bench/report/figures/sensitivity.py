@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from probstep.bench.report.drawing.axes import Axis, fit_axis
 from probstep.bench.report.drawing.chart import Edge, Figure, Line, Panel
 from probstep.bench.report.drawing.colours import FAMILIES, Style, family_styles
 from probstep.bench.report.figures.grid import BASES, MOST_ROWS, NAMES
 from probstep.bench.report.numbers.cells import ACCURACIES, Cell, group_by
+from probstep.drawing.axes import Axis, fit_axis
 
 Styles = dict[str, Style]
 

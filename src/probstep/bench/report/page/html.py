@@ -11,11 +11,11 @@ from dataclasses import replace
 from html import escape
 from importlib.resources import files
 
-from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.drawing.chart import Figure
-from probstep.bench.report.drawing.scene import Block, Row, Sheet
-from probstep.bench.report.drawing.svg import write_block
 from probstep.bench.report.page.tables import Table, Value
+from probstep.drawing.axes import spell
+from probstep.drawing.scene import Block, Row, Sheet
+from probstep.drawing.svg import write_block
 
 HEADLINE = 2  # columns that name a row and need no name themselves
 SHARES = ("within ", "share ")  # columns of these beginnings are shares

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from probstep.bench.means import geometric_mean
-from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.figures.grid import BASES
 from probstep.bench.report.numbers.cells import OURS, Cell, group_by
 from probstep.bench.report.numbers.comparisons import compare, find_best_fixed
 from probstep.bench.report.numbers.measures import best_of, costs, reliability, score_metric
+from probstep.drawing.axes import spell
 
 SHARE = 0.05
 SPELLED = 3  # more ranges than these nobody reads

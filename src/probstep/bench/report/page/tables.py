@@ -8,11 +8,11 @@ from statistics import median
 
 from probstep.bench.means import geometric_mean, mean
 from probstep.bench.methods import RATES
-from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.numbers.cells import ACCURACIES, Cell, group_by
 from probstep.bench.report.numbers.comparisons import Comparison, compare, find_best_fixed
 from probstep.bench.report.numbers.histories import number
 from probstep.bench.report.numbers.measures import best_of, costs, reliability, score_metric
+from probstep.drawing.axes import spell
 
 Value = str | float | None
 WITHIN = (0.01, 0.05, 0.10)

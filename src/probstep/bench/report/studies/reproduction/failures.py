@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probstep.bench.report.drawing.axes import Axis, fit_axis
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE
+from probstep.drawing.axes import Axis, fit_axis
 
 STEPS = 200
 START, RATE = 2.0, 0.05

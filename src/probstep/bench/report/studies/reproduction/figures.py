@@ -6,13 +6,13 @@ Every figure has one sentence that says what to see; the page shows it above the
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from probstep.bench.report.drawing.axes import Axis, fit_axis, spell
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE, factor_colours, rate_colours
-from probstep.bench.report.drawing.scene import GREY, Colour
 from probstep.bench.report.figures.heatmap import draw_heatmap
 from probstep.bench.report.figures.illustration import draw_illustration
 from probstep.bench.report.figures.rosenbrock import draw_rosenbrock
+from probstep.drawing.axes import Axis, fit_axis, spell
+from probstep.drawing.scene import GREY, Colour
 
 from .evidence import (
     BASES,

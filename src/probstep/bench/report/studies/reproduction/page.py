@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from probstep.bench.plans import list_runs, read_plan
-from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.drawing.chart import Figure
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.drawing.scene import Scene
 from probstep.bench.report.page.markdown import write_table
+from probstep.drawing.axes import spell
+from probstep.drawing.scene import Scene
 
 from .claims import CLAIMS
 from .evidence import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from probstep.bench.problems import PROBLEMS
-from probstep.bench.report.drawing.axes import spell
+from probstep.drawing.axes import spell
 
 from .evidence import (
     FIXED,

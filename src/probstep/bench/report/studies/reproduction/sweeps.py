@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.figures.heatmap import momentum_differences
 from probstep.bench.report.figures.rosenbrock import POLYAK, STANDARD, rosenbrock_curves
+from probstep.drawing.axes import spell
 
 from .evidence import BASES, OURS, End, Evidence
 from .verdict import (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
-from probstep.bench.report.drawing.axes import spell
+from probstep.drawing.axes import spell
 
 from .evidence import (
     CLOSE,

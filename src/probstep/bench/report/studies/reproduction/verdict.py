@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from probstep.bench.report.drawing.axes import spell
 from probstep.bench.report.numbers.cells import Cell
+from probstep.drawing.axes import spell
 
 from .evidence import BASES, End
 

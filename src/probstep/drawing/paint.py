@@ -1,33 +1,35 @@
-"""A drawing on paper: PNG and PDF with matplotlib, in the light colours."""
+"""A drawing on paper: PNG and PDF with matplotlib, in the light colours.
+
+Needs the extra: pip install 'probstep[plot]'.
+"""
 
 import io
 import itertools
 from collections.abc import Sequence
-from pathlib import Path as FilePath
 from typing import Any
 
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-from matplotlib.transforms import Bbox, TransformedBbox
+from .scene import Box, Dot, Label, Path, Point, Scene, Shape
 
-from probstep.bench.files import write_file
-from probstep.bench.report.drawing.scene import Box, Dot, Label, Path, Point, Scene, Shape
+try:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Rectangle
+    from matplotlib.transforms import Bbox, TransformedBbox
+except ImportError as error:
+    raise ImportError("A picture as PNG needs matplotlib: pip install 'probstep[plot]'.") from error
 
 PIXELS = 96.0  # per inch of paper
 POINT = 72.0 / PIXELS  # a pixel in points
-REMEDY = "Remove it, or choose another directory with --to."
-SUFFIXES = (".png", ".pdf")
 MARKERS = {"disc": "o", "ring": "o", "cross": "x"}
 TURNS = {"start": "left", "middle": "center", "end": "right"}
 
 
-def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
-    """Write the drawing as PNG and PDF; the paths of the files."""
+def paint(scene: Scene, kinds: Sequence[str]) -> list[bytes]:
+    """Return the drawing as a file of each kind: "png" or "pdf"."""
     figure = Figure(figsize=(scene.width / PIXELS, scene.height / PIXELS), dpi=2 * PIXELS)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -37,13 +39,13 @@ def paint(scene: Scene, stem: FilePath) -> list[FilePath]:
     alike = itertools.groupby(scene.shapes, key=_kind)
     for order, ((painter, *_), shapes) in enumerate(alike):  # later shapes lie on top
         painter(axes, list(shapes)).set_zorder(order)
-    paths = [stem.with_suffix(suffix) for suffix in SUFFIXES]
-    for path in paths:
-        content = io.BytesIO()
-        metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
-        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-        write_file(path, content.getvalue(), REMEDY)
-    return paths
+    return [_saved(figure, kind) for kind in kinds]
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+    return content.getvalue()
 
 
 def _kind(shape: Shape) -> tuple[Any, ...]:

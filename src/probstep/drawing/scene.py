@@ -1,7 +1,7 @@
 """A drawing as plain data: paths, boxes and labels in pixels, y downwards.
 
-A figure is laid out once (layout.py), as blocks. On the page they flow, each an SVG of its own, so that
-they fit a phone and fill a wide screen; in print they are one drawing.
+A figure of the report is laid out once, as blocks. On the page they flow, each an SVG of its own, so
+that they fit a phone and fill a wide screen; in print they are one drawing.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,16 @@ FAINT = Colour("#5f6670", "#a3abb5")
 RULE = Colour("#e4e7eb", "#343a42")
 GREY = Colour("#9aa1ab", "#7d858f")
 CLEAR = Colour("none", "none")
+# Okabe and Ito, "Color Universal Design", 2008; darker or lighter where the page needs it.
+PALETTE = (
+    Colour("#0072b2", "#56b4e9"),
+    Colour("#d55e00", "#ff9a5c"),
+    Colour("#008a64", "#3fcf9f"),
+    Colour("#b3568a", "#e79ac3"),
+    Colour("#b87f00", "#f0c24b"),
+    Colour("#5a6fd6", "#a3b1ff"),
+    Colour("#6b4f2a", "#c9a878"),
+)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from probstep.bench.report.drawing.scene import Block, Box, Colour, Dot, Label, Path, Point, Scene
+from .scene import Block, Box, Colour, Dot, Label, Path, Point, Scene
 
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 STYLE = """<style>
@@ -32,6 +32,16 @@ def write_block(block: Block, title: str, named: str = "") -> str:
     body = "".join(_WRITERS[type(shape)](shape) for shape in (*block.shapes, *block.alone))
     role = f'role="img" aria-label="{escape(title)}"' if title else 'aria-hidden="true"'
     return f'<svg width="{width}" height="{height}" viewBox="{view}" {role}{named}>{body}</svg>'
+
+
+def write_svg(scene: Scene, title: str, kind: str) -> str:
+    """A whole drawing as an SVG element of a page, of a class that the page's style knows.
+
+    >>> write_svg(Scene(10, 20, ()), "a", "wide")
+    '<svg width="10" height="20" viewBox="0 0 10 20" role="img" aria-label="a" class="wide"></svg>'
+    """
+    block = Block(0, 0, Box(0, 0, scene.width, scene.height), scene.shapes)
+    return write_block(block, title, f' class="{kind}"')
 
 
 def write_svg_file(scene: Scene, title: str) -> str:
