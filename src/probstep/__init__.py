@@ -16,14 +16,17 @@ from .estimators import RunningMinimum as RunningMinimum
 from .estimators import SampleNoise as SampleNoise
 from .memory import Probe as Probe
 from .optimizer import ProbStep as ProbStep
+from .rules import Gauge as Gauge
 from .rules import PaperRule as PaperRule
 from .rules import RobustRule as RobustRule
+from .rules import WatchRule as WatchRule
 from .schedule import DoublingEpochs as DoublingEpochs
 from .schedule import Every as Every
 from .schedule import EveryStep as EveryStep
 from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
+from .watching import watch as watch
 
 __version__ = "0.1.0"
 

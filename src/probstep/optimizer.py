@@ -23,7 +23,7 @@ from .checks import (
 from .estimators import LowerBound, Noise, SampleNoise
 from .memory import NO_PROBE, Memory, Probe, Published
 from .notices import Notices, brief
-from .rules import RobustRule, Rule
+from .rules import Gauge, RobustRule, Rule, WatchRule
 from .schedule import Schedule
 from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
@@ -33,12 +33,15 @@ from .step.base import (
     has_gradients,
     keep_up,
     largest_scale,
+    leading_rate,
     params_of,
     rates_are_zero,
     setting_of,
     sign_of,
+    step_at,
 )
 from .step.closures import Forward
+from .step.observe import BARE, observe
 from .step.ranks import Group, Parallel, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stateful import declared
@@ -117,6 +120,11 @@ class ProbStep(Wrapper):
                 f"{type(self.rule).__name__}{default} decides on the length of steps by itself: "
                 "lower_bound and noise go with PaperRule(). Add rule=probstep.PaperRule(), or leave "
                 "them out."
+            )
+        if self.rule.only_watches and max_lr is not None:
+            raise ValueError(
+                f"{type(self.rule).__name__} moves no rate, so it cannot keep one below max_lr. Leave "
+                "max_lr out."
             )
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
         self._tape = Tape(model, declared(stateful))
@@ -310,6 +318,15 @@ class ProbStep(Wrapper):
         """What the last probe saw; None before the first."""
         return self._current.last
 
+    @property
+    def gauge(self) -> Gauge:
+        """How far the present rate is from what curvature and noise allow: for `probstep.watch`."""
+        groups, memory = self.param_groups, self._current
+        if not isinstance(self.rule, WatchRule):
+            return Gauge()
+        setting = setting_of(groups, memory.first_rates)
+        return self.rule.gauge(memory.rule, setting, leading_rate(groups))
+
     def metrics(self) -> dict[str, float]:
         """Return plain numbers for a logger: scale, effective rate, the last probe, counts.
 
@@ -362,7 +379,10 @@ class ProbStep(Wrapper):
             self._parallel.see((self.model, *self._tape.modules))
             self._parallel.refuse_join()
         batch = arrived.batch if is_due else None
-        if batch is None:
+        taken = TAKEN
+        if batch is None and self.rule.only_watches:
+            step_at(self.base, BARE)
+        elif batch is None:
             taken = step_unprobed(self._parts, memory, arrived, ranks)
             if not taken.is_taken:
                 self._skipped(memory)
@@ -373,11 +393,14 @@ class ProbStep(Wrapper):
             ):
                 self._notices.of_no_rate()
         else:
-            taken = TAKEN
             if not has_gradients(self.base):
                 self._notices.of_no_gradients()
-            outcome = adapt(self._parts, memory, batch, ranks)
+            take = observe if self.rule.only_watches else adapt
+            outcome = take(self._parts, memory, batch, ranks)
             memory.record(outcome.probe, outcome.rejected, outcome.seen)
+            if outcome.refusal:
+                memory.is_frozen = True
+                self._notices.of_refusal(outcome.refusal)
             self._notices.of_probe(outcome.probe, memory)
             self._notices.of_slope(memory)
         self._notices.of_scale(memory)

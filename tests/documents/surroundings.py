@@ -227,6 +227,32 @@ def trainer_fits(names: Names) -> None:
     is_adapting(trainer.optimizers[0], steps=BATCHES // trainer.accumulate_grad_batches)
 
 
+def watched_loop(count: int = 1) -> Names:
+    names = loop()
+    opt = probstep.watch(torch.optim.SGD(names["model"].parameters(), lr=1e-3))
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=100)
+    return names | {"opt": opt, "scheduler": scheduler}
+
+
+def watched_lightning_loop(count: int) -> Names:
+    return lightning_loop(count) | {"probstep": probstep}
+
+
+def is_gauged(optimizer: probstep.ProbStep) -> None:
+    """Assert that the rate was seen to be far too low, and left alone."""
+    assert optimizer.gauge.high < 1
+    assert optimizer.scale == 1.0
+    assert optimizer.metrics()["probes/unpaired"] == 0
+
+
+def opt_is_gauged(names: Names) -> None:
+    is_gauged(names["opt"])
+
+
+def trainer_is_gauged(names: Names) -> None:
+    is_gauged(names["trainer"].optimizers[0])
+
+
 def trainer_has_adapted(names: Names) -> None:
     trainer = names["trainer"]
     steps = BATCHES // trainer.args.gradient_accumulation_steps
@@ -324,6 +350,11 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ),
     ("docs/trainers.md", "from probstep.integrations.tensorboard"): Surroundings(
         tensorboard_writer, events_are_written, needs="tensorboard"
+    ),
+    ("docs/watch.md", "opt = probstep.watch("): Surroundings(loop, opt_is_gauged),
+    ("docs/watch.md", "for x, y in batches"): Surroundings(watched_loop, opt_is_gauged),
+    ("docs/watch.md", "from probstep.integrations.lightning"): Surroundings(
+        watched_lightning_loop, trainer_is_gauged, accumulates=True, needs="lightning"
     ),
     ("docs/trainers.md", "# Weights & Biases"): Surroundings(other_loggers, all_loggers_are_told),
 }
