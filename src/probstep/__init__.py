@@ -26,6 +26,8 @@ from .schedule import EveryStep as EveryStep
 from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
+from .suggesting import Suggestion as Suggestion
+from .suggesting import suggest as suggest
 from .watching import watch as watch
 
 __version__ = "0.1.0"

@@ -37,18 +37,22 @@ class Limit:
         mean: Of the logarithm of the rate.
         spread: The variance of a single probe around it.
         probes: How many there were.
+        last: What the last of them said.
     """
 
     mean: float = 0.0
     spread: float = UNKNOWN
     probes: int = 0
+    last: float = 0.0
 
     def __post_init__(self) -> None:
-        refuse_outside(self, mean=FINITE, spread=(0.0, FINITE[1]), probes=(0, math.inf))
+        refuse_outside(
+            self, mean=FINITE, spread=(0.0, FINITE[1]), probes=(0, math.inf), last=FINITE
+        )
 
     def learn(self, log_rate: float) -> None:
         """Average what one probe says."""
-        error = log_rate - self.mean
+        self.last, error = log_rate, log_rate - self.mean
         if self.probes:
             weight = max(1 / (self.probes + 1), LEAST_WEIGHT)
             self.spread = (1 - weight) * (self.spread + weight * error**2)
