@@ -46,7 +46,7 @@ MEASURING = WatchRule(RobustRule(target=1.0))
 # The best fixed rates that were measured, over the rate of bend 1; with momentum sqrt(1 - beta) of that.
 AIM = SEARCHING.target
 # The deviation of their decimal logarithms around it, and how many measurements count as one.
-OPEN, ALIKE = 0.3, 4
+OPEN, ALIKE = 0.4, 4
 GRID = 61  # points of a posterior, over four deviations either way
 BARS = "▁▂▃▄▅▆▇█"
 NOTHING_SEEN = (

@@ -234,6 +234,18 @@ def watched_loop(count: int = 1) -> Names:
     return names | {"opt": opt, "scheduler": scheduler}
 
 
+def loop_with_bare_optimizer(count: int = 1) -> Names:
+    names = loop()
+    return names | {"optimizer": torch.optim.SGD(names["model"].parameters(), lr=1e-3)}
+
+
+def rate_is_the_suggested(names: Names) -> None:
+    found = names["found"]
+    (group,) = names["optimizer"].param_groups
+    assert abs(group["lr"] / found.rate - 1) < 1e-6
+    assert found.low < found.rate < found.high
+
+
 def watched_lightning_loop(count: int) -> Names:
     return lightning_loop(count) | {"probstep": probstep}
 
@@ -350,6 +362,9 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ),
     ("docs/trainers.md", "from probstep.integrations.tensorboard"): Surroundings(
         tensorboard_writer, events_are_written, needs="tensorboard"
+    ),
+    ("docs/suggest.md", "found = probstep.suggest("): Surroundings(
+        loop_with_bare_optimizer, rate_is_the_suggested
     ),
     ("docs/watch.md", "opt = probstep.watch("): Surroundings(loop, opt_is_gauged),
     ("docs/watch.md", "for x, y in batches"): Surroundings(watched_loop, opt_is_gauged),
