@@ -20,14 +20,19 @@ from .memory import Probe as Probe
 from .optimizer import ProbStep as ProbStep
 from .plotting.plot import Plot as Plot
 from .plotting.plot import plot as plot
+from .rules import Gauge as Gauge
 from .rules import PaperRule as PaperRule
 from .rules import RobustRule as RobustRule
+from .rules import WatchRule as WatchRule
 from .schedule import DoublingEpochs as DoublingEpochs
 from .schedule import Every as Every
 from .schedule import EveryStep as EveryStep
 from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
+from .suggesting import Suggestion as Suggestion
+from .suggesting import suggest as suggest
+from .watching import watch as watch
 
 __version__ = "0.1.0"
 

@@ -33,6 +33,7 @@ WORDS = (
     "unpaired",
     "contradicted",
     "skipped",
+    "watched",
 )
 
 UNKNOWN = -1  # stands in a checkpoint for what has not been examined yet
@@ -51,7 +52,8 @@ class Probe:
         decision: "up", "down" or "keep"; "search" (RobustRule's first batch); "uninformative" (the
             predicted decrease lies under the rounding of the loss), "unpaired" (the probe saw other
             random numbers than the first pass), "contradicted" (it saw another function than the first
-            pass) or "skipped" (the gradients were not finite, so no step was taken).
+            pass), "skipped" (the gradients were not finite, so no step was taken) or "watched" (the
+            step is the optimizer's own, whatever was seen).
     """
 
     loss: float

@@ -51,6 +51,8 @@ class Notices:
 
     def of_probe(self, probe: Probe, memory: Memory) -> None:
         """Say what a probed step calls for."""
+        if probe.decision == "watched":
+            return
         if probe.decision == "skipped":
             self.of_skipped_step()
         elif probe.decision == "unpaired":
@@ -101,6 +103,10 @@ class Notices:
             )
         elif memory.health.repeats >= REPEATED:
             self._once("clipped", CLIPPED.format(memory.health.gradient))
+
+    def of_refusal(self, refusal: str) -> None:
+        """Say that watching has ended, because what is evaluated again is not the loss."""
+        self._once("refusal", f"Watching has ended, and training goes on. {refusal}")
 
     def of_slope(self, memory: Memory) -> None:
         """Say that the gradients are not those of the loss, by a factor."""

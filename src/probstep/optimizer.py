@@ -24,7 +24,7 @@ from .estimators import LowerBound, Noise, SampleNoise
 from .history import Event, History
 from .memory import NO_PROBE, Memory, Probe, Published
 from .notices import Notices, brief
-from .rules import RobustRule, Rule
+from .rules import Gauge, RobustRule, Rule, WatchRule
 from .schedule import Schedule
 from .step.adapt import Parts, adapt
 from .step.arrival import Arrival, Arrived, Given
@@ -36,13 +36,16 @@ from .step.base import (
     has_gradients,
     keep_up,
     largest_scale,
+    leading_rate,
     may_have_risen,
     params_of,
     rates_are_zero,
     setting_of,
     sign_of,
+    step_at,
 )
 from .step.closures import Forward
+from .step.observe import BARE, observe
 from .step.ranks import Group, Parallel, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stateful import declared
@@ -121,6 +124,11 @@ class ProbStep(Wrapper):
                 f"{type(self.rule).__name__}{default} decides on the length of steps by itself: "
                 "lower_bound and noise go with PaperRule(). Add rule=probstep.PaperRule(), or leave "
                 "them out."
+            )
+        if self.rule.only_watches and max_lr is not None:
+            raise ValueError(
+                f"{type(self.rule).__name__} moves no rate, so it cannot keep one below max_lr. Leave "
+                "max_lr out."
             )
         stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
         self._tape = Tape(model, declared(stateful))
@@ -340,6 +348,15 @@ class ProbStep(Wrapper):
         """The events of `history()` so far: cheap enough to be read after every step."""
         return tuple(self._current.history.events)
 
+    @property
+    def gauge(self) -> Gauge:
+        """How far the present rate is from what curvature and noise allow: for `probstep.watch`."""
+        groups, memory = self.param_groups, self._current
+        if not isinstance(self.rule, WatchRule):
+            return Gauge()
+        setting = setting_of(groups, memory.first_rates)
+        return self.rule.gauge(memory.rule, setting, leading_rate(groups))
+
     def metrics(self) -> dict[str, float]:
         """Return plain numbers for a logger: scale, effective rate, the last probe, counts.
 
@@ -394,7 +411,10 @@ class ProbStep(Wrapper):
             self._parallel.see((self.model, *self._tape.modules))
             self._parallel.refuse_join()
         batch = arrived.batch if is_due else None
-        if batch is None:
+        taken = TAKEN
+        if batch is None and self.rule.only_watches:
+            step_at(self.base, BARE)
+        elif batch is None:
             taken = step_unprobed(self._parts, memory, arrived, ranks)
             if not taken.is_taken:
                 self._skipped(memory, memory.steps + 1)
@@ -403,11 +423,14 @@ class ProbStep(Wrapper):
             if arrived.again is not None and are_stuck_at_zero(groups, memory.first_rates):
                 self._notices.of_no_rate()
         else:
-            taken = TAKEN
             if not has_gradients(self.base):
                 self._notices.of_no_gradients()
-            outcome = adapt(self._parts, memory, batch, ranks)
+            take = observe if self.rule.only_watches else adapt
+            outcome = take(self._parts, memory, batch, ranks)
             memory.record(outcome.probe, outcome.rejected, outcome.seen, outcome.limit)
+            if outcome.refusal:
+                memory.is_frozen = True
+                self._notices.of_refusal(outcome.refusal)
             self._notices.of_probe(outcome.probe, memory)
             self._notices.of_slope(memory)
         self._notices.of_scale(memory)

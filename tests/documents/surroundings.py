@@ -227,6 +227,44 @@ def trainer_fits(names: Names) -> None:
     is_adapting(trainer.optimizers[0], steps=BATCHES // trainer.accumulate_grad_batches)
 
 
+def watched_loop(count: int = 1) -> Names:
+    names = loop()
+    opt = probstep.watch(torch.optim.SGD(names["model"].parameters(), lr=1e-3))
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=100)
+    return names | {"opt": opt, "scheduler": scheduler}
+
+
+def loop_with_bare_optimizer(count: int = 1) -> Names:
+    names = loop()
+    return names | {"optimizer": torch.optim.SGD(names["model"].parameters(), lr=1e-3)}
+
+
+def rate_is_the_suggested(names: Names) -> None:
+    found = names["found"]
+    (group,) = names["optimizer"].param_groups
+    assert abs(group["lr"] / found.rate - 1) < 1e-6
+    assert found.low < found.rate < found.high
+
+
+def watched_lightning_loop(count: int) -> Names:
+    return lightning_loop(count) | {"probstep": probstep}
+
+
+def is_gauged(optimizer: probstep.ProbStep) -> None:
+    """Assert that the rate was seen to be far too low, and left alone."""
+    assert optimizer.gauge.high < 1
+    assert optimizer.scale == 1.0
+    assert optimizer.metrics()["probes/unpaired"] == 0
+
+
+def opt_is_gauged(names: Names) -> None:
+    is_gauged(names["opt"])
+
+
+def trainer_is_gauged(names: Names) -> None:
+    is_gauged(names["trainer"].optimizers[0])
+
+
 def trainer_has_adapted(names: Names) -> None:
     trainer = names["trainer"]
     steps = BATCHES // trainer.args.gradient_accumulation_steps
@@ -353,6 +391,14 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ),
     ("docs/trainers.md", "from probstep.integrations.tensorboard"): Surroundings(
         tensorboard_writer, events_are_written, needs="tensorboard"
+    ),
+    ("docs/suggest.md", "found = probstep.suggest("): Surroundings(
+        loop_with_bare_optimizer, rate_is_the_suggested
+    ),
+    ("docs/watch.md", "opt = probstep.watch("): Surroundings(loop, opt_is_gauged),
+    ("docs/watch.md", "for x, y in batches"): Surroundings(watched_loop, opt_is_gauged),
+    ("docs/watch.md", "from probstep.integrations.lightning"): Surroundings(
+        watched_lightning_loop, trainer_is_gauged, accumulates=True, needs="lightning"
     ),
     ("docs/trainers.md", "# Weights & Biases"): Surroundings(other_loggers, all_loggers_are_told),
 }

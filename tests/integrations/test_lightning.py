@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from probstep import Every, PaperRule, ProbStep, RobustRule
+from probstep import Every, PaperRule, ProbStep, RobustRule, WatchRule
 
 pytest.importorskip("lightning")
 
@@ -320,3 +320,13 @@ def test_manual_optimization_is_refused_with_advice():
     with pytest.raises(ValueError, match="configure_optimizers"):
         fit(module, epochs=1)
     assert "training_step" not in vars(module)
+
+
+def test_a_module_that_is_only_watched_trains_as_without_it_and_logs_the_factor():
+    bare, watched = Module(schedule=True), Module(schedule=True)
+    fit(bare, adaptation=SameNoise(), accumulate_grad_batches=2)
+    trainer = fit(watched, adaptation=adapted_by(WatchRule()), accumulate_grad_batches=2)
+    for ours, theirs in zip(watched.parameters(), bare.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert trainer.optimizers[0].gauge.high < 1
+    assert trainer.logged_metrics["rate_factor"] < 1

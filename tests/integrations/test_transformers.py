@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 
-from probstep import Every, PaperRule, ProbStep, RobustRule
+from probstep import Every, PaperRule, ProbStep, RobustRule, WatchRule
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -250,3 +250,11 @@ def test_it_lowers_the_loss_from_a_rate_far_too_small(tmp_path):
     train(adapt(adapted))
     gains = [before - t.evaluate(for_language_model())["eval_loss"] for t in (bare, adapted)]
     assert gains[1] > 10 * gains[0] > 0
+
+
+def test_a_trainer_that_is_only_watched_trains_as_without_it(tmp_path):
+    bare, watched = (make_trainer(tmp_path, "classifier") for _ in range(2))
+    train(bare)
+    train(adapt(watched, rule=WatchRule()))
+    assert torch.equal(weights_of(watched), weights_of(bare))
+    assert optimizer_of(watched).gauge.probes > 0

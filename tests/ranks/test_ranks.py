@@ -35,6 +35,7 @@ SETTINGS = {
     "sample noise": {**PAPER, "noise": probstep.SampleNoise()},
     "default": {},
     "searched and taken back": {"rule": FICKLE},
+    "watched": {"rule": probstep.WatchRule()},
 }
 OPTIMIZERS = {
     "sgd": functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.5, weight_decay=0.01),

@@ -56,6 +56,7 @@ class PaperRule:
     solve: bool = False
 
     chooses_lengths: ClassVar[bool] = False
+    only_watches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.up < math.inf:

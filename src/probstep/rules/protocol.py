@@ -126,6 +126,11 @@ class Rule(Protocol):
         """Say whether the rule searches, takes bad steps back, and wants the loss of every step."""
         ...
 
+    @property
+    def only_watches(self) -> bool:
+        """Say whether the optimizer steps at its own rates, whatever the rule decides."""
+        ...
+
     def init(self) -> Any:
         """Return the state before the first step."""
         ...

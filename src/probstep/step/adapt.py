@@ -63,12 +63,14 @@ class Outcome:
         rejected: How many lengths were tried and rejected before.
         seen: What the last probe saw, as the rule was told; None if there was none.
         limit: What keeps the scale from being higher; "" if unknown.
+        refusal: Why a step that is only watched cannot be; "" if it can.
     """
 
     probe: Probe
     rejected: int = 0
     seen: Observation | None = None
     limit: str = ""
+    refusal: str = ""
 
 
 def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
@@ -85,7 +87,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     is_searching = rule.is_searching(memory.rule)
     most = largest_scale(parts.base.param_groups, parts.max_lr)
     evaluate = functools.partial(evaluate_again, parts, batch)
-    short = functools.partial(_model_rounding, parts, memory)
+    short = functools.partial(model_rounding, parts, memory)
     check = None
     if parts.check:
         params = params_of(parts.base)
@@ -94,7 +96,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     with begin_step(parts, memory, ranks) as attempt:
         moved = attempt.moved
         f = objective.before(loss, moved)  # line 3; the gradients, line 4, are in place
-        before, is_finite = _known_before(parts, memory, objective, moved, loss, f)
+        before, is_finite = known_before(parts, memory, objective, moved, loss, f)
         if not is_finite:
             attempt.undo()
             return Outcome(Probe.skipped(before.loss, memory.scale))
@@ -176,7 +178,7 @@ def evaluate_again(parts: Parts, batch: Batch) -> tuple[Tensor, bool]:
     return value, is_paired
 
 
-def _known_before(
+def known_before(
     parts: Parts,
     memory: Memory,
     objective: Objective,
@@ -187,7 +189,7 @@ def _known_before(
     """Return what is known before the step, and whether the gradients are finite."""
     groups, ranks = parts.base.param_groups, objective.ranks
     # A 16-bit model under a 32-bit loss: what matters to a rule that looks at small changes.
-    rounding = _model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
+    rounding = model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
     of_model = torch.tensor(rounding / AVERAGED / ranks.size)
     shares = pack(f, objective.share(loss), moved.sum_of_gradients(), of_model)
     f_before, value, gradients, rounding = ranks.total(shares).tolist()
@@ -201,7 +203,7 @@ def _known_before(
     return before, math.isfinite(gradients)
 
 
-def _model_rounding(parts: Parts, memory: Memory) -> float:
+def model_rounding(parts: Parts, memory: Memory) -> float:
     """Return the rounding of a 16-bit format in which the model computes: now, or when last probed."""
     return max(parts.tape.rounding, memory.short)
 

@@ -1,6 +1,7 @@
 """The pages of the documentation say what their records say."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from probstep.bench.plans import list_runs, read_plan
 from probstep.bench.report.numbers.hazards import compare_with_plain, mean_ratio, read_records
 from probstep.bench.report.numbers.summaries import read_summaries
 from probstep.bench.report.publish import PAGES, publish
-from probstep.bench.report.studies import hazards, robust
+from probstep.bench.report.studies import hazards, robust, suggest
 
 from ..report_cases import make_sweep, write_records
 
@@ -150,3 +151,35 @@ def test_the_hazards_are_judged_as_their_own_summary_does():
 
 def test_the_page_counts_the_rows_of_the_table():
     assert len(HAZARDS) == hazards.ROWS
+
+
+# Suggested rates
+
+
+def suggested(loss, *, finder="suggest", **more):
+    """A line of the records of suggested rates."""
+    line = {"finder": finder, "problem": "digits_mlp", "method": "sgd", "rate": 0.3, "loss": loss}
+    return line | more
+
+
+BEST = {("digits_mlp", "sgd"): suggest.Best(rates=(0.2, 0.5), loss=0.1, first=2.0)}
+
+
+@pytest.mark.parametrize(
+    ("loss", "ratio", "is_good"),
+    [(0.13, 1.3, True), (0.131, 1.31, False), (0.001, 0.2, True), (None, math.inf, False)],
+)
+def test_a_suggested_rate_is_good_within_the_bar_of_the_best_loss(loss, ratio, is_good):
+    outcome = suggest.judge(suggested(loss), BEST)
+    assert outcome.ratio == pytest.approx(ratio)
+    assert outcome.is_good == is_good
+
+
+def test_an_interval_holds_if_any_of_the_best_rates_lies_in_it():
+    inside, outside = (
+        suggest.judge(suggested(0.1, low=low, high=high), BEST)
+        for low, high in ((0.4, 0.9), (0.25, 0.4))
+    )
+    assert inside.holds_best is True
+    assert outside.holds_best is False
+    assert suggest.judge(suggested(0.1), BEST).holds_best is None

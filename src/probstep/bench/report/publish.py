@@ -7,7 +7,7 @@ from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import hazards, reproduction, robust
+from probstep.bench.report.studies import hazards, reproduction, robust, suggest
 from probstep.drawing.scene import Scene
 from probstep.drawing.svg import write_svg_file
 
@@ -57,6 +57,14 @@ PAGES: dict[str, Page] = {
         records=hazards.RECORDS,
         read=hazards.read_study,
         write=hazards.write_study,
+        draw=lambda _: {},
+    ),
+    "suggest": Page(
+        about="rates that are suggested, against the best fixed rate and other finders",
+        file="suggest.md",
+        records=suggest.RECORDS,
+        read=suggest.read_study,
+        write=suggest.write_study,
         draw=lambda _: {},
     ),
     "reproduction": Page(

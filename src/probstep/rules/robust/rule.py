@@ -75,6 +75,7 @@ class RobustRule:
     exact_noise: ClassVar[bool] = False
     momentum_as_gradient: ClassVar[bool] = False
     chooses_lengths: ClassVar[bool] = True
+    only_watches: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 2:

@@ -1,0 +1,237 @@
+"""Rates that are suggested: docs/suggest.md, from the records of benchmarks/suggest.py.
+
+A cell is a problem and an optimizer. The best fixed rate of each is one of the plan `robust`, of the
+same seed; losses have their floor.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probstep.bench.means import geometric_mean
+from probstep.bench.problems import PROBLEMS
+from probstep.bench.report.numbers.cells import FLOOR, floored
+from probstep.bench.report.numbers.histories import History
+from probstep.bench.report.numbers.summaries import read_summaries
+from probstep.bench.report.page.markdown import write_table
+
+RECORDS = ("suggest.jsonl", "robust.jsonl")
+BAR = 1.3  # times the best loss
+SHARE = 0.9  # of the cells, that must be within it
+TUNING = frozenset({"digits_mlp", "fmnist_logreg", "regression", "digits_autoencoder"})
+NAMES = {
+    "suggest": "`probstep.suggest`",
+    "lightning": "Lightning's `lr_find`",
+    "torch-lr-finder": "torch-lr-finder",
+}
+
+Cell = tuple[str, str]  # problem and method
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best fixed rates of a cell: several where the loss is at its floor.
+
+    Args:
+        rates: The rates.
+        loss: The loss there.
+        first: The loss of the untrained model.
+    """
+
+    rates: tuple[float, ...]
+    loss: float
+    first: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A training at a rate that a finder suggests; the ratio is infinite if it came to nothing."""
+
+    finder: str
+    cell: Cell
+    rate: float | None
+    ratio: float
+    holds_best: bool | None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is within the bar."""
+        return self.ratio <= BAR
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the finders suggest, and the best fixed rates."""
+
+    outcomes: Sequence[Outcome]
+    best: Mapping[Cell, Best]
+
+    def of(self, finder: str, half: str = "all") -> list[Outcome]:
+        """The outcomes of a finder, on one half of the cells or on all that every finder has."""
+        return [
+            one
+            for one in self.outcomes
+            if one.finder == finder and half in ("all", _half(one.cell))
+        ]
+
+
+def read_study(records: Path) -> Study:
+    """The study in a folder of records."""
+    text = (records / RECORDS[0]).read_text(encoding="utf-8")
+    lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    seeds = {line["seed"] for line in lines}
+    histories = [h for h in read_summaries(records / RECORDS[1]) if h.run.seed in seeds]
+    best = _find_best({(line["problem"], line["method"]) for line in lines}, histories)
+    return Study([judge(line, best) for line in lines], best)
+
+
+def judge(line: Mapping[str, Any], best: Mapping[Cell, Best]) -> Outcome:
+    """A line of the records beside the best fixed rate of its cell.
+
+    >>> line = {"finder": "suggest", "problem": "line", "method": "sgd", "rate": 0.1, "loss": 0.02}
+    >>> judge(line, {("line", "sgd"): Best(rates=(0.2,), loss=0.01, first=1.0)}).ratio
+    2.0
+    """
+    cell = (line["problem"], line["method"])
+    known, ratio, holds = best[cell], math.inf, None
+    if line["loss"] is not None:
+        ratio = max(line["loss"], FLOOR * known.first) / known.loss
+    if "low" in line:
+        holds = any(line["low"] <= rate <= line["high"] for rate in known.rates)
+    return Outcome(line["finder"], cell, line["rate"], ratio, holds)
+
+
+def _find_best(cells: set[Cell], histories: Sequence[History]) -> dict[Cell, Best]:
+    found: dict[Cell, Best] = {}
+    for history in histories:
+        run, cell = history.run, (history.run.problem, history.run.method)
+        is_usual = run.batch_size in (None, PROBLEMS[run.problem].batch_size)
+        loss = floored(history, "train_loss") if history.status == "done" else None
+        if cell not in cells or not is_usual or loss is None or run.rate is None:
+            continue
+        known, first = found.get(cell), history.scores["train_loss"][0]
+        if known is None or loss < known.loss:
+            found[cell] = Best((run.rate,), loss, first)
+        elif loss == known.loss:
+            found[cell] = Best((*known.rates, run.rate), loss, first)
+    return found
+
+
+def write_study(study: Study) -> str:
+    """The page."""
+    return "\n".join(_page(study)).rstrip() + "\n"
+
+
+def _page(study: Study) -> Iterator[str]:
+    ours = study.of("suggest")
+    good = sum(one.is_good for one in ours)
+    verdict = "It is met" if good >= SHARE * len(ours) else "It is not met"
+    yield f"""# What rate should I use?
+
+<!-- Made by `probstep page suggest` from benchmarks/records; change it there. -->
+
+`probstep.suggest` gives a fixed rate with an interval, from a handful of batches. Nothing is changed
+afterwards: parameters, gradients, the optimizer's state, buffers and random streams are what they were,
+bit for bit.
+
+```python
+found = probstep.suggest(optimizer, batches, lambda batch: loss_fn(model(batch[0]), batch[1]))
+print(found)  # The rate 0.012 is suggested (between 0.0047 and 0.029).
+print(found.sparkline())  # the posterior of log10 rate; found.plot() draws it, with matplotlib
+for group in optimizer.param_groups:
+    group["lr"] *= found.scale
+```
+
+For several optimizers give a list, and get a list: each is asked alone, while the others stand still.
+
+## How it is found
+
+The optimizer takes 48 steps in silence, over the batches in turn. The first is searched for the order
+of magnitude, so that the optimizer's own rate does not matter. At every other step the rate is measured
+at which the loss bends by 1: there lies the minimum along that step. The next steps go half of that way,
+with momentum $\\sqrt{{1-\\beta}}$ of it. The first 15 measurements only lead to a usual place. The
+geometric mean of the others, times 4/3 and $\\sqrt{{1-\\beta}}$, is the suggestion: 4/3 is what
+[the robust rule](robust.md) aims at, too.
+
+The posterior of log10 rate is a Gaussian. Its variance is that of the mean, four measurements counting
+as one, and $0.4^2$ for what a measurement at the start cannot know: the length of the training, the
+noise to come. Factor and variance were chosen on the tuning half of the cells. What share of a step's
+gain other batches have was tried, too. It told nothing more of the best rates, and is not used.
+
+## Measured
+
+{len(ours)} cells: a problem of the bench and an optimizer, 320 to 660 steps, one seed. A *ratio* is the
+training loss at the suggested rate over that at the best fixed rate of the plan `robust`, a fine grid;
+losses are floored at 1 % of the untrained model's. **The bar:** a ratio of at most {BAR} in nine of ten.
+{verdict}: {good} of {len(ours)}.
+"""
+    yield from _totals(study)
+    yield """The finders get 100 batches and take 100 steps at rising rates, their default: up to 1
+(Lightning), and from 1e-7 to 100 (torch-lr-finder, as in its example). Each suggests the rate at which
+the loss fell fastest. `probstep.suggest` gets 8 batches.
+
+## All cells
+"""
+    yield from _cells(study)
+    yield """To make it again: `python benchmarks/suggest.py`, then `probstep page suggest`.
+"""
+
+
+def _totals(study: Study) -> Iterator[str]:
+    rows = []
+    for finder, name in NAMES.items():
+        for half in ("tuning", "held out", "all"):
+            part = study.of(finder, half)
+            if part:
+                rows.append([name, half, len(part), *_summary(part)])
+    head = ["finder", "half", "cells", f"within {BAR}", "mean ratio", "worst", "no end", "interval"]
+    yield from write_table(head, rows)
+    yield """*Mean ratio* is the geometric mean of those that have an end; *no end* counts trainings that
+diverged and suggestions that are missing; *interval* says how often it holds a best fixed rate (meant
+are 80 %).
+"""
+
+
+def _summary(part: Sequence[Outcome]) -> list[str]:
+    ended = [one.ratio for one in part if math.isfinite(one.ratio)]
+    held = [one.holds_best for one in part if one.holds_best is not None]
+    return [
+        f"{sum(one.is_good for one in part)}",
+        f"{geometric_mean(ended):.3g}" if ended else "",
+        f"{max(ended):.3g}" if ended else "",
+        f"{len(part) - len(ended)}",
+        f"{sum(held) / len(held):.0%}" if held else "",
+    ]
+
+
+def _cells(study: Study) -> Iterator[str]:
+    by_place = {(one.finder, one.cell): one for one in study.outcomes}
+    rows = []
+    for cell in sorted(study.best, key=lambda cell: (_half(cell) != "tuning", cell)):
+        found = [by_place.get((finder, cell)) for finder in NAMES]
+        best = study.best[cell]
+        rows.append([*cell, _half(cell), _spell_rates(best.rates), *map(_spell, found)])
+    heads = [f"{name}: rate (ratio)" for name in NAMES.values()]
+    yield from write_table(["problem", "optimizer", "half", "best fixed", *heads], rows)
+
+
+def _spell(one: Outcome | None) -> str:
+    if one is None:
+        return "not run"
+    if one.rate is None:
+        return "no suggestion"
+    ratio = f"{one.ratio:.3g}" if math.isfinite(one.ratio) else "diverged"
+    text = f"{one.rate:.2g} ({ratio})"
+    return text if one.is_good else f"**{text}**"
+
+
+def _spell_rates(rates: Sequence[float]) -> str:
+    low, high = min(rates), max(rates)
+    return f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
+
+
+def _half(cell: Cell) -> str:
+    return "tuning" if cell[0] in TUNING else "held out"
