@@ -131,6 +131,28 @@ def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
     return not any(_reference(g, first) for g, first in zip(groups, first_rates, strict=True))
 
 
+@contextmanager
+def scaled_rates(groups: Groups, factor: float) -> Iterator[None]:
+    """Multiply all rates meanwhile.
+
+    >>> groups = [{"lr": 0.5}]
+    >>> with scaled_rates(groups, factor=0.5):
+    ...     groups
+    [{'lr': 0.25}]
+    >>> groups
+    [{'lr': 0.5}]
+    """
+    rates = [group["lr"] for group in groups]
+    with _scaled_in_place(rates, factor):
+        try:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate if isinstance(rate, Tensor) else rate * factor
+            yield
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+
 def step_at(optimizer: optim.Optimizer, scale: float) -> None:
     """Let the optimizer step at `scale` times its rates, and give it its rates back."""
     groups = optimizer.param_groups
