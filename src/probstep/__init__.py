@@ -8,9 +8,17 @@
 `probstep.theory.covariance`.
 """
 
+import contextlib
 import importlib
 from types import ModuleType
 
+from .averages import polynomial_average as polynomial_average
+from .classes import SGD as SGD
+from .classes import Adagrad as Adagrad
+from .classes import Adam as Adam
+from .classes import AdamW as AdamW
+from .classes import RMSprop as RMSprop
+from .classes import wrap as wrap
 from .estimators import Interpolation as Interpolation
 from .estimators import RunningMinimum as RunningMinimum
 from .estimators import SampleNoise as SampleNoise
@@ -24,6 +32,9 @@ from .schedule import EveryStep as EveryStep
 from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
+
+with contextlib.suppress(ImportError):  # torch has it from 2.9 on
+    from .classes import Muon as Muon
 
 __version__ = "0.1.0"
 
