@@ -8,9 +8,17 @@
 `probstep.theory.covariance`.
 """
 
+import contextlib
 import importlib
 from types import ModuleType
 
+from .averages import polynomial_average as polynomial_average
+from .classes import SGD as SGD
+from .classes import Adagrad as Adagrad
+from .classes import Adam as Adam
+from .classes import AdamW as AdamW
+from .classes import RMSprop as RMSprop
+from .classes import wrap as wrap
 from .estimators import Interpolation as Interpolation
 from .estimators import RunningMinimum as RunningMinimum
 from .estimators import SampleNoise as SampleNoise
@@ -33,6 +41,9 @@ from .step.stateful import stateful as stateful
 from .suggesting import Suggestion as Suggestion
 from .suggesting import suggest as suggest
 from .watching import watch as watch
+
+with contextlib.suppress(ImportError):  # torch has it from 2.9 on
+    from .classes import Muon as Muon
 
 __version__ = "0.1.0"
 

@@ -134,6 +134,15 @@ class Notices:
                 "optimizer searches again.",
             )
 
+    def of_horizon(self, horizon: int) -> None:
+        """Say that training goes on beyond its end."""
+        self._once(
+            "horizon",
+            f"The horizon of {horizon} steps has been reached and training goes on: from now on every "
+            "step has the small rate of the last. If training is longer, say so before its end: "
+            "opt.horizon = steps.",
+        )
+
     def of_skipped_step(self) -> None:
         """Say that a step was skipped."""
         self._once(

@@ -4,7 +4,7 @@ import functools
 import math
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +22,7 @@ from .checks import (
 )
 from .estimators import LowerBound, Noise, SampleNoise
 from .history import Event, History
+from .horizon import checked_horizon, decay
 from .memory import NO_PROBE, Memory, Probe, Published
 from .notices import Notices, brief
 from .rules import Gauge, RobustRule, Rule, WatchRule
@@ -40,6 +41,7 @@ from .step.base import (
     may_have_risen,
     params_of,
     rates_are_zero,
+    scaled_rates,
     setting_of,
     sign_of,
     step_at,
@@ -83,6 +85,8 @@ class ProbStep(Wrapper):
             `probstep.Stateful` is found by itself.
         check: Prove on the first probed step, and on every search, that the loss which is evaluated
             again is the loss whose gradients were taken (docs/checks.md). False leaves that out.
+        horizon: How many steps training has, if that is known: the rate then comes down to zero at the
+            end, whatever a schedule makes of it before. None leaves the end open.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -106,6 +110,7 @@ class ProbStep(Wrapper):
         max_lr: float | None = None,
         stateful: object = (),
         check: bool = True,
+        horizon: int | None = None,
     ) -> None:
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
@@ -144,8 +149,10 @@ class ProbStep(Wrapper):
         self._unread = Unread()
         self._parallel = Parallel()
         self._notices = Notices()
-        self._is_stepping = False
+        self._is_stepping = self._is_decayed = False
+        self._horizon: int | None = None  # a copy may have gone beyond it, a checkpoint may not
         self._bind()
+        self._horizon = checked_horizon(horizon)
         me = weakref.ref(self)
         optimizer.register_state_dict_pre_hook(lambda _: _publish_memory_of(me()))
         optimizer.register_state_dict_post_hook(_make_plain)
@@ -197,10 +204,11 @@ class ProbStep(Wrapper):
             if self._arrival.has_piled_gradients:
                 self._notices.of_piled_gradients()
             memory = self._current
-            self._tell_rule(memory)
-            if arrived.loss is None and arrived.again is not None:
-                arrived = self._with_loss(arrived, is_due=is_due)
-            self._take(memory, arrived, is_due=is_due)
+            with self._decayed():
+                self._tell_rule(memory)
+                if arrived.loss is None and arrived.again is not None:
+                    arrived = self._with_loss(arrived, is_due=is_due)
+                self._take(memory, arrived, is_due=is_due)
         except BaseException:
             if kept is not None:
                 self._memory = kept  # so that the step can be taken again
@@ -305,7 +313,8 @@ class ProbStep(Wrapper):
 
         RobustRule sees a loss one step late, and may lower it as the next step begins.
         """
-        return min(self._current.scale, largest_scale(self.param_groups, self.max_lr))
+        with self._decayed():
+            return min(self._current.scale, largest_scale(self.param_groups, self.max_lr))
 
     @property
     def effective_lr(self) -> list[float]:
@@ -314,8 +323,22 @@ class ProbStep(Wrapper):
         `metrics()` and the loggers of trainers call it `effective_lr` if there is one group, and
         `effective_lr/0`, `effective_lr/1`, ... if there are several.
         """
-        scale = self.scale
-        return [float(group["lr"]) * scale for group in self.param_groups]
+        with self._decayed():
+            scale = self.scale
+            return [float(group["lr"]) * scale for group in self.param_groups]
+
+    @property
+    def horizon(self) -> int | None:
+        """How many steps training has; it may be set while it lasts.
+
+        >>> opt = ProbStep(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5))
+        >>> opt.horizon = 1000
+        """
+        return self._horizon
+
+    @horizon.setter
+    def horizon(self, steps: int | None) -> None:
+        self._horizon = checked_horizon(steps, taken=self._current.steps)
 
     @property
     def is_frozen(self) -> bool:
@@ -437,6 +460,8 @@ class ProbStep(Wrapper):
         memory.forwards += self._tape.replays
         if arrived.loss is not None or not rates_are_zero(groups):
             memory.steps += 1  # not in the dry run of a checkpoint
+        if self._horizon is not None and memory.steps > self._horizon:
+            self._notices.of_horizon(self._horizon)
         if arrived.loss is None:
             return
         memory.history.open(memory.steps, memory.scale, groups[0]["lr"])
@@ -476,6 +501,21 @@ class ProbStep(Wrapper):
             memory.history.hear(
                 memory.steps, loss, factor, is_new_level=self.rule.is_new_level(memory.rule)
             )
+
+    def _decayed(self) -> AbstractContextManager[None]:
+        """Let the rates be those of the next step meanwhile: near the horizon they come down."""
+        if self._horizon is None or self._is_decayed:
+            return nullcontext()
+        return self._scaled(decay(self._current.steps, self._horizon))
+
+    @contextmanager
+    def _scaled(self, factor: float) -> Iterator[None]:
+        self._is_decayed = True
+        try:
+            with scaled_rates(self.param_groups, factor):
+                yield
+        finally:
+            self._is_decayed = False
 
     @property
     def _is_listening(self) -> bool:
@@ -542,6 +582,7 @@ class ProbStep(Wrapper):
             if found is not None:
                 self._memory, faults = Memory.restored(found, self.rule, self.lower_bound)
                 self._notices.of_checkpoint(faults)
+                checked_horizon(self._horizon, taken=self._memory.steps)
             self._unread.read()  # of a step that the checkpoint knows nothing of
         new = groups[len(self._memory.first_rates) :]
         self._memory.first_rates += [float(group["lr"]) for group in new]
@@ -577,10 +618,11 @@ class ProbStep(Wrapper):
             "max_lr": self.max_lr,
             "stateful": self.stateful,
             "check": self.check,
+            "horizon": self._horizon,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        ProbStep.__init__(self, **state)  # a class of `wrap` is constructed in another way
 
 
 def _publish_memory_of(optimizer: ProbStep | None) -> None:

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import probstep
 from probstep import Every, PaperRule, ProbStep, RobustRule, WatchRule
 
 pytest.importorskip("lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import LearningRateMonitor, WeightAveraging
 from lightning.pytorch.loggers import CSVLogger
 from torchmetrics import MeanMetric
 
@@ -330,3 +331,32 @@ def test_a_module_that_is_only_watched_trains_as_without_it_and_logs_the_factor(
         assert torch.equal(ours, theirs)
     assert trainer.optimizers[0].gauge.high < 1
     assert trainer.logged_metrics["rate_factor"] < 1
+
+
+def test_the_trainer_hands_over_its_horizon():
+    trainer = fit(Module(), adaptation=LearningRateAdaptation(horizon=True), epochs=2)
+    (opt,) = trainer.optimizers
+    assert opt.horizon == opt.metrics()["steps"] == 2 * BATCHES
+
+
+def test_a_horizon_that_the_trainer_does_not_know_is_refused():
+    with pytest.raises(ValueError, match="which does not know it"):
+        fit(Module(), adaptation=LearningRateAdaptation(horizon=True), epochs=-1)
+
+
+def test_a_class_of_ours_is_adapted_as_the_optimizer_inside_would_be():
+    by_class = fit(Module(optimizer=probstep.AdamW))
+    by_callback = fit(Module(optimizer=torch.optim.AdamW))
+    assert type(by_class.optimizers[0]) is probstep.AdamW
+    assert by_class.optimizers[0].metrics() == by_callback.optimizers[0].metrics()
+
+
+def test_lightnings_weight_averaging_takes_our_average_and_leaves_the_training_alone():
+    average = WeightAveraging(multi_avg_fn=probstep.polynomial_average(8))
+    callbacks = [SameNoise(), LearningRateAdaptation(), average]
+    trainer, module, last = Trainer(max_epochs=2, callbacks=callbacks, **QUIET), Module(), Module()
+    trainer.fit(module, DataLoader(batches(), batch_size=8))
+    alone = fit(last, epochs=2)
+    assert average._average_model.n_averaged == 2 * BATCHES
+    assert trainer.optimizers[0].metrics() == alone.optimizers[0].metrics()
+    assert not torch.equal(module.net[0].weight, last.net[0].weight)

@@ -4,7 +4,9 @@ import functools
 
 import pytest
 import torch
+from torch.optim.swa_utils import AveragedModel
 
+import probstep
 from probstep import Every, PaperRule, ProbStep, RobustRule, WatchRule
 
 pytest.importorskip("transformers")
@@ -16,6 +18,7 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
 )
 
@@ -87,7 +90,7 @@ class InOrder(Trainer):
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
 
-def make_trainer(folder, model="causal", **arguments):
+def make_trainer(folder, model="causal", optimizer=None, **arguments):
     make_model, make_data = MODELS[model]
     settings = {
         "max_steps": STEPS,
@@ -104,7 +107,12 @@ def make_trainer(folder, model="causal", **arguments):
         "save_strategy": "no",
     }
     args = TrainingArguments(output_dir=str(folder), **{**settings, **arguments})
-    return InOrder(model=make_model(), args=args, train_dataset=make_data())
+    return InOrder(
+        model=make_model(),
+        args=args,
+        train_dataset=make_data(),
+        optimizer_cls_and_kwargs=optimizer,
+    )
 
 
 def train(trainer, **arguments):
@@ -258,3 +266,60 @@ def test_a_trainer_that_is_only_watched_trains_as_without_it(tmp_path):
     train(adapt(watched, rule=WatchRule()))
     assert torch.equal(weights_of(watched), weights_of(bare))
     assert optimizer_of(watched).gauge.probes > 0
+
+
+def test_a_class_of_ours_is_built_by_the_trainer_and_adapted(tmp_path):
+    adapted = make_trainer(tmp_path)
+    train(adapt(adapted))
+    # a Trainer's own AdamW has the rate and the decay of its arguments
+    kwargs = {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-8, "fused": True}
+    built = make_trainer(tmp_path, optimizer=(probstep.AdamW, kwargs))
+    train(adapt(built))
+    assert type(optimizer_of(built)) is probstep.AdamW
+    assert optimizer_of(built).metrics() == optimizer_of(adapted).metrics()
+    assert torch.equal(weights_of(built), weights_of(adapted))
+
+
+def test_a_class_without_adapt_steps_as_the_optimizer_inside_and_says_so(tmp_path):
+    trainer = make_trainer(tmp_path, optimizer=(probstep.AdamW, {"lr": 1e-4}))
+    with pytest.warns(RuntimeWarning, match="no way to evaluate the loss again"):
+        trainer.train()
+    assert optimizer_of(trainer).scale == 1
+
+
+@pytest.mark.parametrize("schedule", ["constant", "constant_with_warmup"])
+def test_the_trainer_hands_over_its_horizon(tmp_path, schedule):
+    arguments = {"max_steps": -1, "num_train_epochs": 1, "lr_scheduler_type": schedule}
+    trainer = adapt(make_trainer(tmp_path, **arguments), horizon=True)
+    trainer.train()
+    opt = optimizer_of(trainer)
+    assert opt.horizon == opt.metrics()["steps"] == trainer.state.max_steps == 2 * STEPS
+    trainer.train()
+    assert opt.horizon == opt.metrics()["steps"] == 4 * STEPS
+
+
+def test_a_number_of_steps_is_a_horizon_too(tmp_path):
+    trainer = adapt(make_trainer(tmp_path), horizon=3 * STEPS)
+    trainer.train()
+    assert optimizer_of(trainer).horizon == 3 * STEPS
+
+
+def test_a_horizon_under_a_schedule_that_decays_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'linear' brings the rate down by itself"):
+        adapt(make_trainer(tmp_path, lr_scheduler_type="linear"), horizon=True)
+
+
+def test_an_average_is_a_callback_and_changes_nothing(tmp_path):
+    trainer, alone = (adapt(make_trainer(tmp_path)) for _ in range(2))
+    average = AveragedModel(trainer.model, multi_avg_fn=probstep.polynomial_average(8))
+
+    class Averaging(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            average.update_parameters(trainer.model)
+
+    trainer.add_callback(Averaging())
+    train(trainer)
+    train(alone)
+    assert average.n_averaged == STEPS
+    assert torch.equal(weights_of(trainer), weights_of(alone))
+    assert not torch.equal(next(average.parameters()), next(trainer.model.parameters()))

@@ -21,6 +21,7 @@ from ..optimizer import ProbStep
 from .borrowed import ignore, standing_in
 from .news import News
 from .rates import rates_of
+from .steps import Horizon, set_horizon
 from .window import Window
 
 try:
@@ -43,12 +44,14 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
     effective rates, too.
 
     Args:
+        horizon: The `horizon` of ProbStep; True takes `trainer.estimated_stepping_batches`.
         settings: Those of `ProbStep`: `rule` (by default RobustRule), `probe`, `lower_bound`, `noise`.
             A ProbStep that `configure_optimizers` returned itself keeps its own.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, horizon: Horizon = None, **settings: Any) -> None:
         self._settings = settings
+        self._horizon = horizon
         self._window: Window
         self._news: News
         self._is_probing = False
@@ -60,6 +63,8 @@ class LearningRateAdaptation(Callback):  # type: ignore[misc]  # lightning is no
         (optimizer,) = trainer.optimizers
         if not isinstance(optimizer, ProbStep):
             optimizer = ProbStep(optimizer, model=pl_module, **self._settings)
+        if self._horizon is not None:
+            set_horizon(optimizer, self._horizon, trainer.estimated_stepping_batches)
         trainer.strategy.optimizers = [optimizer]
         self._window = Window(optimizer)
         for callback in trainer.callbacks:

@@ -5,7 +5,8 @@ change them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -158,25 +159,58 @@ def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
     return not any(_reference(g, first) for g, first in zip(groups, first_rates, strict=True))
 
 
+@contextmanager
+def scaled_rates(groups: Groups, factor: float) -> Iterator[None]:
+    """Multiply all rates meanwhile.
+
+    >>> groups = [{"lr": 0.5}]
+    >>> with scaled_rates(groups, factor=0.5):
+    ...     groups
+    [{'lr': 0.25}]
+    >>> groups
+    [{'lr': 0.5}]
+    """
+    kept = _scale_rates(groups, factor)
+    try:
+        yield
+    finally:
+        _put_back(groups, kept)
+
+
 def step_at(optimizer: optim.Optimizer, scale: float) -> None:
     """Let the optimizer step at `scale` times its rates, and give it its rates back."""
     groups = optimizer.param_groups
-    rates = [group["lr"] for group in groups]
-    # Tensors are scaled in place, each once though groups share it: graphs hold them.
-    contents: dict[int, tuple[Tensor, Tensor]] = {}
+    kept = _scale_rates(groups, scale)  # no context: every step comes here
     try:
-        for group, rate in zip(groups, rates, strict=True):
-            if not isinstance(rate, Tensor):
-                group["lr"] = rate * scale
-            elif id(rate) not in contents:
-                contents[id(rate)] = rate, rate.clone()
-                rate.mul_(scale)
         optimizer.step()
     finally:
-        for group, rate in zip(groups, rates, strict=True):
-            group["lr"] = rate
-        for rate, content in contents.values():
-            rate.copy_(content)
+        _put_back(groups, kept)
+
+
+Kept = tuple[list[Any], list[tuple[Tensor, Tensor]]]  # rates, and what those that are tensors held
+
+
+def _scale_rates(groups: Groups, factor: float) -> Kept:
+    """Multiply all rates; return what `_put_back` needs.
+
+    Tensors are scaled in place, each once though groups share it: graphs hold them.
+    """
+    rates, contents = [group["lr"] for group in groups], list[tuple[Tensor, Tensor]]()
+    for group, rate in zip(groups, rates, strict=True):
+        if not isinstance(rate, Tensor):
+            group["lr"] = rate * factor
+        elif all(rate is not other for other, _ in contents):
+            contents.append((rate, rate.clone()))
+            rate.mul_(factor)
+    return rates, contents
+
+
+def _put_back(groups: Groups, kept: Kept) -> None:
+    rates, contents = kept
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
+    for rate, content in contents:
+        rate.copy_(content)
 
 
 def _leading(groups: Groups) -> int:

@@ -107,9 +107,9 @@ def test_samples_carry_the_l2_term() -> None:
     assert loss.item() == pytest.approx(expected)
 
 
-def test_an_average_is_evaluated_in_place_of_the_last_weights() -> None:
-    pytest.importorskip("dog", reason='pip install "probstep[peers]"')
-    method, task = METHODS["dog"], toy_task(TOYS["non-convex"])
+@pytest.mark.parametrize("name", ["sgd_averaged", "robust_sgd_averaged"])
+def test_an_average_is_evaluated_in_place_of_the_last_weights(name: str) -> None:
+    method, task = METHODS[name], toy_task(TOYS["non-convex"])
     optimizer = prepare(method, task)
     for batch in task.batches():
         take_step(method, optimizer, task, batch)

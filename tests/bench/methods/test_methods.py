@@ -27,12 +27,13 @@ from probstep.bench.methods import (
     prepare,
     take_step,
 )
-from probstep.bench.methods.table import ADAPTED_WITH_NOISE, SCHEDULED
+from probstep.bench.methods.table import ADAPTED_WITH_NOISE, AVERAGED, SCHEDULED
 
 from ..toys import TOYS, ToyTask, noisy_net, toy_task
 
 STEPS = 96
-ALIKE = {row.name for row in (*SCHEDULED, *ADAPTED_WITH_NOISE[1:])}  # but for one setting
+# but for one setting
+ALIKE = {row.name for row in (*SCHEDULED, *AVERAGED, *ADAPTED_WITH_NOISE[1:])}
 DISTINCT = [name for name in METHODS if name not in ALIKE]
 BRISK: dict[str, float] = {  # rates from which a slow or unstable method moves well
     "l4_momentum": 0.05,

@@ -11,6 +11,7 @@ from probstep.bench.methods.rate_schedules import SCHEDULES, advance_schedule, s
 TOTAL = 40
 SHAPES = {  # the factor in step i, as a formula
     "linear": lambda i: 1 - i / 40,
+    "linear_end": lambda i: min(1.0, (1 - i / 40) / 0.2),
     "cosine": lambda i: 0.5 * (1 + math.cos(math.pi * i / 40)),
     "warmup": lambda i: min((i + 1) / 3, 1.0),
     "warmup_cosine": lambda i: (
@@ -40,7 +41,7 @@ def test_a_schedule_follows_its_formula(name: str) -> None:
 
 
 def test_a_decay_ends_at_zero_and_stays_there() -> None:
-    for name in ("linear", "cosine", "warmup_cosine"):
+    for name in ("linear", "linear_end", "cosine", "warmup_cosine"):
         optimizer = sgd(0.2)
         start_schedule(optimizer, name, TOTAL)
         rates(optimizer, [0.0] * TOTAL)
@@ -90,5 +91,5 @@ def test_a_constant_rate_needs_no_memory() -> None:
 
 
 def test_an_unknown_schedule_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="constant, linear, cosine"):
+    with pytest.raises(ValueError, match="constant, linear, linear_end, cosine"):
         start_schedule(sgd(0.1), "cosin", TOTAL)

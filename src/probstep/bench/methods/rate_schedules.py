@@ -17,6 +17,7 @@ from probstep.bench.names import check_name
 
 MEMORY = "schedule"  # our one key in every group
 WARMUP = 0.05  # the share of the steps in which the rate rises
+END = 0.2  # the share of the steps in which a rate that was constant falls
 
 Memory = dict[str, Any]
 Schedule = Callable[[Memory, float, Tensor | None], float]
@@ -29,6 +30,15 @@ def linear(progress: float) -> float:
     0.75
     """
     return 1.0 - progress
+
+
+def linear_end(progress: float) -> float:
+    """Return the factor of no change, and of a decay to zero in a straight line at the end.
+
+    >>> linear_end(0.5), round(linear_end(0.9), 4), linear_end(1.0)
+    (1.0, 0.5, 0.0)
+    """
+    return min(1.0, (1.0 - progress) / END)
 
 
 def cosine(progress: float) -> float:
@@ -76,6 +86,7 @@ def greedy(memory: Memory, rate: float, loss: Tensor | None) -> float:
 
 SCHEDULES: dict[str, Schedule] = {
     "linear": shaped(linear),
+    "linear_end": shaped(linear_end),
     "cosine": shaped(cosine),
     "warmup": shaped(constant, WARMUP),
     "warmup_cosine": shaped(cosine, WARMUP),

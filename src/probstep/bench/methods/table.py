@@ -94,6 +94,16 @@ ADAPTED: tuple[Method, ...] = tuple(
 ROBUST: tuple[Method, ...] = tuple(
     replace(row, name=f"robust_{row.name}", build=robust(row.build), **_ROBUST) for row in FIXED
 )
+# What the average of the weights is worth, to both alike.
+AVERAGED: tuple[Method, ...] = tuple(
+    replace(
+        row,
+        name=f"{row.name}_averaged",
+        family=f"{row.family}, averaged",
+        needs=replace(row.needs, averaging=True),
+    )
+    for row in (*FIXED, *ROBUST)
+)
 ADAPTED_WITH_NOISE: tuple[Method, ...] = tuple(
     _adapted(
         f"probstep_{base}_noise",
@@ -107,7 +117,16 @@ ADAPTED_WITH_NOISE: tuple[Method, ...] = tuple(
 
 METHODS: dict[str, Method] = {
     method.name: method
-    for method in (*FIXED, *SCHEDULED, *ADAPTED, *ROBUST, *ADAPTED_WITH_NOISE, *RIVALS, *PEERS)
+    for method in (
+        *FIXED,
+        *SCHEDULED,
+        *ADAPTED,
+        *ROBUST,
+        *AVERAGED,
+        *ADAPTED_WITH_NOISE,
+        *RIVALS,
+        *PEERS,
+    )
 }
 
 
