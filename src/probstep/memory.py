@@ -13,6 +13,7 @@ from typing import Any
 
 from .estimators import LowerBound
 from .plain import as_plain, restored
+from .ratios import Ratios
 from .rules import Observation, Rule
 
 FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
@@ -165,6 +166,7 @@ class Memory:
         short: The rounding of the coarsest 16-bit format in which the model last computed; 0 without.
         proof: What is known of the function that probes see.
         health: What tells a rate that is dead or absurd.
+        ratios: What is remembered of the members of a step, if it has several.
     """
 
     rule: Any
@@ -181,6 +183,7 @@ class Memory:
     short: float = 0.0
     proof: Proof = field(default_factory=Proof)
     health: Health = field(default_factory=Health)
+    ratios: Ratios = field(default_factory=Ratios)
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -235,6 +238,7 @@ class Memory:
             "short": self.short,
             "proof": as_plain(self.proof),
             "health": as_plain(self.health),
+            "ratios": self.ratios.plain(),
         }
 
     def record(self, probe: Probe, rejected: int, seen: Observation | None = None) -> None:
@@ -338,5 +342,15 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "short": _rounding,
     "proof": functools.partial(restored, Proof),
     "health": functools.partial(restored, Health),
+    "ratios": Ratios.restored,
 }
-NOT_IN_0_1_0 = {"first_rates", "is_frozen", "keeps_weights", "pending", "short", "proof", "health"}
+NOT_IN_0_1_0 = {
+    "first_rates",
+    "is_frozen",
+    "keeps_weights",
+    "pending",
+    "short",
+    "proof",
+    "health",
+    "ratios",
+}

@@ -97,15 +97,25 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
     return has_risen
 
 
-def largest_scale(groups: Groups, max_lr: float | None) -> float:
+def largest_scale(
+    groups: Groups, max_lr: float | None, factors: Sequence[float] | None = None
+) -> float:
     """Return the scale at which the largest rate of all groups is `max_lr`.
+
+    Args:
+        groups: The optimizer's.
+        max_lr: That rate; None for none.
+        factors: What each group's rate is multiplied with beside the scale; None for nothing.
 
     >>> largest_scale([{"lr": 0.5}, {"lr": 2.0}], max_lr=1.0)
     0.5
     """
     if max_lr is None:
         return math.inf
-    largest = max(float(group["lr"]) for group in groups)
+    rates = [float(group["lr"]) for group in groups]
+    if factors is not None:
+        rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+    largest = max(rates)
     return max_lr / largest if largest > 0 else math.inf
 
 
@@ -131,21 +141,30 @@ def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
     return not any(_reference(g, first) for g, first in zip(groups, first_rates, strict=True))
 
 
-def step_at(optimizer: optim.Optimizer, scale: float) -> None:
-    """Let the optimizer step at `scale` times its rates, and give it its rates back."""
+def step_at(
+    optimizer: optim.Optimizer, scale: float, factors: Sequence[float] | None = None
+) -> None:
+    """Let the optimizer step at `scale` times its rates, and give it its rates back.
+
+    Args:
+        optimizer: Which one.
+        scale: The common factor of its rates.
+        factors: What each group's rate is multiplied with besides; None for nothing.
+    """
     groups = optimizer.param_groups
     rates = [group["lr"] for group in groups]
+    scales = [scale] * len(rates) if factors is None else [scale * factor for factor in factors]
     if any(isinstance(rate, Tensor) for rate in rates):
-        with _scaled_in_place(rates, scale):
-            _step(optimizer, rates, scale)
+        with _scaled_in_place(rates, scales):
+            _step(optimizer, rates, scales)
     else:
-        _step(optimizer, rates, scale)
+        _step(optimizer, rates, scales)
 
 
-def _step(optimizer: optim.Optimizer, rates: list[Any], scale: float) -> None:
+def _step(optimizer: optim.Optimizer, rates: list[Any], scales: list[float]) -> None:
     groups = optimizer.param_groups
     try:
-        for group, rate in zip(groups, rates, strict=True):
+        for group, rate, scale in zip(groups, rates, scales, strict=True):
             group["lr"] = rate if isinstance(rate, Tensor) else rate * scale
         optimizer.step()
     finally:
@@ -154,13 +173,14 @@ def _step(optimizer: optim.Optimizer, rates: list[Any], scale: float) -> None:
 
 
 @contextmanager
-def _scaled_in_place(rates: list[Any], scale: float) -> Iterator[None]:
+def _scaled_in_place(rates: list[Any], scales: list[float]) -> Iterator[None]:
     """Scale rates that are tensors in place, each once though groups share it: graphs hold them."""
     tensors = {id(rate): rate for rate in rates if isinstance(rate, Tensor)}
+    scale_of = {id(rate): scale for rate, scale in zip(rates, scales, strict=True)}
     contents = {key: rate.clone() for key, rate in tensors.items()}
     try:
-        for rate in tensors.values():
-            rate.mul_(scale)
+        for key, rate in tensors.items():
+            rate.mul_(scale_of[key])
         yield
     finally:
         for key, rate in tensors.items():
