@@ -107,8 +107,16 @@ class Ratios:
             elif not member.is_found:
                 member.ratio = 0.0
 
-    def note_search(self, steps: int) -> None:
-        """Take note that the missing members were searched at this step."""
+    def note_search(self, steps: int, *, is_absent: bool) -> None:
+        """Take note that the missing members were searched at this step.
+
+        Args:
+            steps: How many were taken before it.
+            is_absent: They had no gradient in this very step; the next one may bring it.
+        """
+        if is_absent and self.is_wanted and self.is_affordable(steps):
+            self.forwards += 1
+            return
         self.is_wanted = False
         self.tried_at = steps
         self.wait = 2 * self.wait if self.missing else 1

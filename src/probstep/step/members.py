@@ -134,8 +134,9 @@ def search_members(
     attempt.try_at(1.0)
     parts = [members.part(attempt.moved, k)[0].keeping_direction() for k in range(len(rates))]
     attempt.moved.resize(0.0, was=1.0)
-    shares = pack(*(objective.before(loss, part) for part in parts))
-    losses = objective.ranks.total(shares).tolist()
+    counts = [torch.tensor(len(part.moved)) for part in parts]  # of parameters with a gradient
+    shares = pack(*(objective.before(loss, part) for part in parts), *counts)
+    losses, with_gradients = _halves(objective.ranks.total(shares).tolist())
     found: list[float | None] = [None] * len(parts)
     for k in range(len(parts)) if is_searching else ratios.missing:
         own = Before(losses[k], before.resolution, 1 / rates[k], settings[k])
@@ -144,7 +145,8 @@ def search_members(
     known = [scale for scale in found if scale is not None]
     if known:
         ratios.take_found(found, geometric_mean(known) if is_searching else memory.scale)
-    ratios.note_search(memory.steps)
+    is_absent = not any(with_gradients[k] for k in ratios.missing)
+    ratios.note_search(memory.steps, is_absent=is_absent)
     attempt.factors = members.factors(ratios.values)
     if not is_searching:
         return before
@@ -233,6 +235,11 @@ def _may_move(groups: Groups) -> bool:
 
 def _are_trained(params: list[Tensor]) -> bool:
     return any(p.requires_grad for p in params)
+
+
+def _halves(items: list[float]) -> tuple[list[float], list[float]]:
+    half = len(items) // 2
+    return items[:half], items[half:]
 
 
 def _cut(items: list[Any], counts: list[int]) -> Iterator[list[Any]]:
