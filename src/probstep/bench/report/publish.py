@@ -9,7 +9,7 @@ from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.drawing.scene import Scene
 from probstep.bench.report.drawing.svg import write_svg_file
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import hazards, reproduction, robust
+from probstep.bench.report.studies import hazards, reproduction, robust, several
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,14 @@ PAGES: dict[str, Page] = {
         records=hazards.RECORDS,
         read=hazards.read_study,
         write=hazards.write_study,
+        draw=lambda _: {},
+    ),
+    "several": Page(
+        about="several optimizers under one loss, against a grid over their rates",
+        file="several-benchmark.md",
+        records=several.RECORDS,
+        read=several.read_study,
+        write=several.write_study,
         draw=lambda _: {},
     ),
     "reproduction": Page(
