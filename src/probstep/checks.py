@@ -14,6 +14,7 @@ from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 # Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps
 # look like any other optimizer's, so behaviour cannot tell.
 OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator", "k", "step"}
+MOST_GROUPS = 8  # that may have a scale each
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
@@ -60,6 +61,52 @@ def refuse_unusable(optimizer: object) -> None:
         raise ValueError(
             f"{type(optimizer).__name__} has no learning rate: `lr` is missing or None in a group, "
             "so there is nothing to adapt. Give it one, or use it as it is."
+        )
+
+
+def refuse_unusable_list(optimizers: Sequence[optim.Optimizer]) -> None:
+    """Raise for a list of optimizers that cannot step as one."""
+    if not optimizers:
+        raise ValueError(
+            "ProbStep([]) has nothing to adapt: give one optimizer, or a list of several."
+        )
+    owners: dict[int, int] = {}
+    shared: dict[int, int] = {}
+    for k, optimizer in enumerate(optimizers):
+        for group in optimizer.param_groups:
+            if isinstance(group["lr"], Tensor) and shared.setdefault(id(group["lr"]), k) != k:
+                raise ValueError(
+                    f"Optimizers {shared[id(group['lr'])]} and {k} of the list have one tensor as "
+                    "their lr, and their rates differ: give each a tensor of its own."
+                )
+            for p in group["params"]:
+                if owners.setdefault(id(p), k) != k:
+                    raise ValueError(
+                        f"A parameter of shape {tuple(p.shape)} is in optimizer {owners[id(p)]} of "
+                        f"the list and in optimizer {k}: it would be moved twice. Give every "
+                        "parameter to one of them."
+                    )
+    params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    kinds = sorted({p.device.type for p in params})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"The optimizers of the list have parameters on {' and '.join(kinds)}: one step cannot be "
+            "judged there. Put the model on one kind of device before the optimizers are made."
+        )
+
+
+def check_per_group(groups: Sequence[Mapping[str, object]], *, is_searching: bool) -> None:
+    """Raise where groups cannot have a scale each."""
+    if not is_searching:
+        raise ValueError(
+            "per_group=True needs a rule that searches, as RobustRule does: the paper's rule knows one "
+            "scale only. Leave one of them out."
+        )
+    if len(groups) > MOST_GROUPS:
+        raise ValueError(
+            f"per_group=True finds a scale for each group, and there are {len(groups)}: more than "
+            f"{MOST_GROUPS} cannot be told apart at a fair price. Put parameters that are alike into "
+            "one group (body and head, embeddings and the rest)."
         )
 
 

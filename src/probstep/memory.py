@@ -14,6 +14,7 @@ from typing import Any
 from .estimators import LowerBound
 from .history import Ledger
 from .plain import as_plain, copied, restored
+from .ratios import Ratios
 from .rules import Observation, Rule
 
 FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
@@ -170,6 +171,7 @@ class Memory:
         proof: What is known of the function that probes see.
         health: What tells a rate that is dead or absurd.
         history: What all steps looked like.
+        ratios: What is remembered of the members of a step, if it has several.
     """
 
     rule: Any
@@ -188,6 +190,7 @@ class Memory:
     proof: Proof = field(default_factory=Proof)
     health: Health = field(default_factory=Health)
     history: Ledger = field(default_factory=Ledger)
+    ratios: Ratios = field(default_factory=Ratios)
 
     @classmethod
     def new(cls, rule: Rule, bound: LowerBound | None) -> "Memory":
@@ -244,6 +247,7 @@ class Memory:
             "proof": as_plain(self.proof),
             "health": as_plain(self.health),
             "history": self.history.tensor(),
+            "ratios": self.ratios.plain(),
         }
 
     def copy(self) -> "Memory":
@@ -252,7 +256,7 @@ class Memory:
         twin.rule, twin.bound = copied(self.rule), copy.deepcopy(self.bound)
         twin.proof, twin.health = copied(self.proof), copied(self.health)
         twin.decisions, twin.first_rates = dict(self.decisions), list(self.first_rates)
-        twin.history = copy.copy(self.history)
+        twin.history, twin.ratios = copy.copy(self.history), copy.deepcopy(self.ratios)
         return twin
 
     def record(
@@ -367,6 +371,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "proof": functools.partial(restored, Proof),
     "health": functools.partial(restored, Health),
     "history": Ledger.restored,
+    "ratios": Ratios.restored,
 }
 NOT_IN_0_1_0 = {
     "first_rates",
@@ -378,4 +383,5 @@ NOT_IN_0_1_0 = {
     "proof",
     "health",
     "history",
+    "ratios",
 }

@@ -3,7 +3,7 @@
 import functools
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn, optim
 
 from .checks import (
     as_bound,
+    check_per_group,
     check_step_arguments,
     checked,
     checked_max_lr,
@@ -25,9 +26,10 @@ from .history import Event, History
 from .horizon import checked_horizon, decay
 from .memory import NO_PROBE, Memory, Probe, Published
 from .notices import Notices, brief
+from .ratios import Member, Ratios
 from .rules import Gauge, RobustRule, Rule, WatchRule
 from .schedule import Schedule
-from .step.adapt import Parts, adapt
+from .step.adapt import Parts, adapt, factors_of
 from .step.arrival import Arrival, Arrived, Given
 from .step.base import (
     Groups,
@@ -47,6 +49,9 @@ from .step.base import (
     step_at,
 )
 from .step.closures import Forward
+from .step.hooks import firing_own_hooks
+from .step.joint import bases_of, name_of
+from .step.members import Members
 from .step.observe import BARE, observe
 from .step.ranks import Group, Parallel, find_ranks, whole
 from .step.replay import ModelHooks, Tape
@@ -54,9 +59,32 @@ from .step.stateful import declared
 from .step.stretch import Stretch
 from .step.unprobed import TAKEN, step_unprobed
 from .step.unread import Unread
-from .wrapper import Wrapper, firing_own_hooks
+from .wrapper import Wrapper, as_one
 
 MEMORY = "probstep"  # the key in every param group under which a checkpoint carries the memory
+
+
+class Rates(list[float]):
+    """The rates of several members, one number per group, each also under its name.
+
+    >>> rates = Rates([0.02, 0.001], ["Muon", "AdamW"])
+    >>> rates["AdamW"], rates[0], rates
+    (0.001, 0.02, {'Muon': 0.02, 'AdamW': 0.001})
+    """
+
+    def __init__(self, rates: Sequence[float], names: Sequence[str]) -> None:
+        super().__init__(rates)
+        self.names = list(names)
+
+    def named(self) -> Iterator[tuple[str, float]]:
+        """Give the names and their rates."""
+        return zip(self.names, self, strict=True)
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(self.names.index(key) if isinstance(key, str) else key)
+
+    def __repr__(self) -> str:
+        return repr(dict(self.named()))
 
 
 class ProbStep(Wrapper):
@@ -67,7 +95,9 @@ class ProbStep(Wrapper):
     while the inner optimizer steps, so schedules and the ratios between groups keep their meaning.
 
     Args:
-        optimizer: The optimizer to adapt: an instance. It stays reachable as `.base`.
+        optimizer: The optimizer to adapt: an instance. It stays reachable as `.base`. Or a list of
+            several for one loss, such as Muon and AdamW: each gets a ratio to the common scale, and
+            they stay reachable as `.base.bases`.
         rule: What turns a probe into a new scale; None is `RobustRule()`. `PaperRule()` is the paper's.
         lower_bound: f*, if known: a number or an estimator; None takes the minimum of the quadratic
             that the optimizer's own step implies. With `maximize=True` a number is an upper bound.
@@ -83,6 +113,7 @@ class ProbStep(Wrapper):
         stateful: What a forward pass changes beside buffers and the global random streams: a generator,
             `probstep.stateful(model, "hidden")`, or a list of such. A module with the methods of
             `probstep.Stateful` is found by itself.
+        per_group: Give every parameter group a ratio to the common scale, too: at most 8 groups.
         check: Prove on the first probed step, and on every search, that the loss which is evaluated
             again is the loss whose gradients were taken (docs/checks.md). False leaves that out.
         horizon: How many steps training has, if that is known: the rate then comes down to zero at the
@@ -100,7 +131,7 @@ class ProbStep(Wrapper):
 
     def __init__(
         self,
-        optimizer: optim.Optimizer,
+        optimizer: optim.Optimizer | Sequence[optim.Optimizer],
         rule: Rule | None = None,
         lower_bound: float | LowerBound | None = None,
         noise: Noise = 0.0,
@@ -111,7 +142,9 @@ class ProbStep(Wrapper):
         stateful: object = (),
         check: bool = True,
         horizon: int | None = None,
+        per_group: bool = False,
     ) -> None:
+        optimizer = as_one(optimizer)
         super().__init__(optimizer)
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
         self.lower_bound = as_bound(lower_bound, sign=sign_of(optimizer))
@@ -122,6 +155,7 @@ class ProbStep(Wrapper):
         self.max_lr = checked_max_lr(max_lr)
         self.stateful = stateful
         self.check = check
+        self.per_group = per_group
         is_stretching = self.lower_bound is not None or self.noise != 0.0
         if self.rule.chooses_lengths and is_stretching:
             default = ", the default," if rule is None else ""
@@ -144,6 +178,7 @@ class ProbStep(Wrapper):
             self._tape,
             self.max_lr,
             check,
+            self._members(),
         )
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         self._unread = Unread()
@@ -154,9 +189,10 @@ class ProbStep(Wrapper):
         self._bind()
         self._horizon = checked_horizon(horizon)
         me = weakref.ref(self)
-        optimizer.register_state_dict_pre_hook(lambda _: _publish_memory_of(me()))
-        optimizer.register_state_dict_post_hook(_make_plain)
-        optimizer.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
+        for base in bases_of(optimizer):
+            base.register_state_dict_pre_hook(lambda _: _publish_memory_of(me()))
+            base.register_state_dict_post_hook(_make_plain)
+            base.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
         # In a model that is compiled in place the hooks would be compiled too.
         if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
@@ -189,6 +225,8 @@ class ProbStep(Wrapper):
         """
         check_step_arguments(closure, loss, grad_scale)
         refuse_graph_capture()
+        if self._parts.members is not None:
+            self._see_new_groups()
         is_due = self._is_due()
         kept: Memory | None = None
         if is_due:
@@ -313,19 +351,30 @@ class ProbStep(Wrapper):
 
         RobustRule sees a loss one step late, and may lower it as the next step begins.
         """
+        memory = self._current
+        if self.max_lr is None:
+            return memory.scale
+        factors = factors_of(self._parts, memory)
         with self._decayed():
-            return min(self._current.scale, largest_scale(self.param_groups, self.max_lr))
+            return min(memory.scale, largest_scale(self.param_groups, self.max_lr, factors))
 
     @property
     def effective_lr(self) -> list[float]:
         """The rates of the next step as they now stand: `lr * scale`, one number per group.
 
+        Where optimizers or groups have a ratio of their own it is `lr * scale * ratio`, and the list
+        says whose each rate is: `opt.effective_lr["AdamW"]`.
+
         `metrics()` and the loggers of trainers call it `effective_lr` if there is one group, and
         `effective_lr/0`, `effective_lr/1`, ... if there are several.
         """
         with self._decayed():
-            scale = self.scale
-            return [float(group["lr"]) * scale for group in self.param_groups]
+            scale, factors = self.scale, factors_of(self._parts, self._current)
+            rates = [float(group["lr"]) * scale for group in self.param_groups]
+        if self._parts.members is None or factors is None:
+            return rates
+        rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+        return Rates(rates, self._parts.members.names())
 
     @property
     def horizon(self) -> int | None:
@@ -390,7 +439,9 @@ class ProbStep(Wrapper):
         """
         memory, rates = self._current, self.effective_lr
         numbers = {"scale": self.scale}
-        if len(rates) == 1:
+        if isinstance(rates, Rates):
+            numbers |= {f"effective_lr/{name}": rate for name, rate in rates.named()}
+        elif len(rates) == 1:
             numbers["effective_lr"] = rates[0]
         else:
             numbers |= {f"effective_lr/{k}": rate for k, rate in enumerate(rates)}
@@ -406,7 +457,7 @@ class ProbStep(Wrapper):
         rates = [f"{rate:.4g}" for rate in self.effective_lr]
         shown = ", ".join(rates) if len(rates) < 4 else f"{rates[0]}, ..., {rates[-1]}"
         return (
-            f"ProbStep({type(self.base).__name__}, rule={brief(self.rule)}, "
+            f"ProbStep({name_of(self.base)}, rule={brief(self.rule)}, "
             f"scale={self.scale:.4g}, effective_lr=[{shown}])"
         )
 
@@ -456,6 +507,8 @@ class ProbStep(Wrapper):
                 self._notices.of_refusal(outcome.refusal)
             self._notices.of_probe(outcome.probe, memory)
             self._notices.of_slope(memory)
+        if self._parts.members is not None:
+            self._parts.members.ask_for_missing(memory, ranks)
         self._notices.of_scale(memory)
         memory.forwards += self._tape.replays
         if arrived.loss is not None or not rates_are_zero(groups):
@@ -488,7 +541,7 @@ class ProbStep(Wrapper):
     def _say_if_no_loss(self, arrived: Arrived) -> None:
         is_missing = arrived.again is None and not arrived.is_handed_over
         if is_missing and not rates_are_zero(self.param_groups):
-            self._notices.of_missing_loss(type(self.base).__name__)
+            self._notices.of_missing_loss(name_of(self.base))
 
     def _tell_rule(self, memory: Memory) -> None:
         """Tell the rule the loss of the step before, which the device has long computed."""
@@ -550,7 +603,7 @@ class ProbStep(Wrapper):
         if memory.is_frozen:
             return False
         if self.probe is None:
-            return self.rule.is_due(memory.rule)
+            return self.rule.is_due(memory.rule) or memory.ratios.is_wanted
         return self.probe.is_due(memory.steps)
 
     def _on_forward(self, model: nn.Module, value: object, begins: bool) -> None:
@@ -586,7 +639,36 @@ class ProbStep(Wrapper):
             self._unread.read()  # of a step that the checkpoint knows nothing of
         new = groups[len(self._memory.first_rates) :]
         self._memory.first_rates += [float(group["lr"]) for group in new]
+        self._fit_ratios()
         self._publish()
+
+    def _members(self) -> Members | None:
+        """Return what has a ratio of its own; None if all steps at one scale."""
+        if self.per_group:
+            check_per_group(self.param_groups, is_searching=self.rule.chooses_lengths)
+        elif not (self.rule.chooses_lengths and len(bases_of(self.base)) > 1):
+            return None
+        return Members(self.base, self.per_group)
+
+    def _fit_ratios(self) -> None:
+        """Give the memory as many ratios as there are members."""
+        memory, members = self._memory, self._parts.members
+        count = 0 if members is None else len(members.counts())
+        if len(memory.ratios.members) == count:
+            return
+        memory.ratios = Ratios([Member() for _ in range(count)])
+        if self.rule.chooses_lengths and not self.rule.is_searching(memory.rule):
+            self.rule.search_again(memory.rule)  # rates that were found for other members
+
+    def _see_new_groups(self) -> None:
+        """Take note of groups that were added to an optimizer inside, or that it has loaded."""
+        if all(MEMORY in group for group in self.base.param_groups):
+            return
+        memory, old = self._current, iter(self._memory.first_rates)
+        memory.first_rates = [
+            next(old) if MEMORY in group else float(group["lr"]) for group in self.param_groups
+        ]
+        self._bind()
 
     def _settle(self) -> None:
         """Read what the last step left into the memory."""
@@ -596,7 +678,7 @@ class ProbStep(Wrapper):
             if left.was_skipped:
                 self._skipped(self._memory, self._memory.steps)
             elif not (left.was_guarded or math.isfinite(left.loss)):
-                self._notices.of_touched_parameters(type(self.base).__name__)
+                self._notices.of_touched_parameters(name_of(self.base))
 
     def _publish(self) -> None:
         """Put a plain copy of the memory into every group, where a checkpoint finds it."""
@@ -619,6 +701,7 @@ class ProbStep(Wrapper):
             "stateful": self.stateful,
             "check": self.check,
             "horizon": self._horizon,
+            "per_group": self.per_group,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -630,13 +713,13 @@ def _publish_memory_of(optimizer: ProbStep | None) -> None:
         optimizer._publish()
 
 
-def _notice_step_of_base(owner: weakref.ref[ProbStep], *_: object) -> None:
+def _notice_step_of_base(owner: weakref.ref[ProbStep], base: optim.Optimizer, *_: object) -> None:
     """Say so if the base steps and nobody has called the ProbStep around it, unless it has another."""
     optimizer = owner()
     if optimizer is None or optimizer._is_stepping:
         return
     if optimizer.base.param_groups[0].get(MEMORY) is optimizer._published:
-        optimizer._notices.of_step_of_base(type(optimizer.base).__name__)
+        optimizer._notices.of_step_of_base(type(base).__name__)
 
 
 def _make_plain(_: optim.Optimizer, state_dict: dict[str, Any]) -> None:

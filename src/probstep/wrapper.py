@@ -1,34 +1,22 @@
 """A torch optimizer around another one: its groups, its state, its hooks. Nothing adapts here."""
 
-import functools
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from torch import optim
 
-from .checks import refuse_mixed_maximize, refuse_unusable
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from .checks import refuse_mixed_maximize, refuse_unusable, refuse_unusable_list
+from .step.joint import Joint
 
 
-def firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
-    """Fire the hooks registered on the wrapper: the base's step fires its own and the global ones."""
-
-    @functools.wraps(step)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        optimizer: Any = args[0]
-        for before in optimizer._optimizer_step_pre_hooks.values():
-            changed = before(optimizer, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        result = step(*args, **kwargs)
-        for after in optimizer._optimizer_step_post_hooks.values():
-            after(optimizer, args, kwargs)
-        return result
-
-    wrapper.hooked = True  # type: ignore[attr-defined]  # torch.optim leaves a hooked step alone
-    return wrapper
+def as_one(optimizer: optim.Optimizer | Sequence[optim.Optimizer]) -> optim.Optimizer:
+    """Return a list of optimizers as one optimizer, and one as it is."""
+    optimizers: Any = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+    for base in optimizers:
+        refuse_unusable(base)
+        _refuse_wrapped(base)
+    refuse_unusable_list(optimizers)
+    return Joint(optimizers) if len(optimizers) > 1 else optimizers[0]
 
 
 class Wrapper(optim.Optimizer):
@@ -39,11 +27,6 @@ class Wrapper(optim.Optimizer):
     """
 
     def __init__(self, optimizer: optim.Optimizer) -> None:
-        refuse_unusable(optimizer)
-        if isinstance(optimizer, Wrapper):
-            raise TypeError(
-                f"This optimizer is adapted already: it is a {type(optimizer).__name__}."
-            )
         self.base: Any = _Unbound()
         super().__init__([{"params": []}], optimizer.defaults)
         self.base = optimizer
@@ -115,3 +98,8 @@ class _Unbound:
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Take no notice."""
+
+
+def _refuse_wrapped(optimizer: object) -> None:
+    if isinstance(optimizer, Wrapper):
+        raise TypeError(f"This optimizer is adapted already: it is a {type(optimizer).__name__}.")

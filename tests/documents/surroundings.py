@@ -352,6 +352,35 @@ def method_was_trained(names: Names) -> None:
 
 
 FIRST = Surroundings(loop, opt_adapts)
+
+
+def both_are_found(names: Names) -> None:
+    rates = names["opt"].effective_lr
+    assert set(rates.names) == {"Muon", "AdamW"}
+    assert all(rate not in (0.0, 1e-3) for rate in rates)
+
+
+def opt_has_a_scale_per_group(names: Names) -> None:
+    assert names["opt"].effective_lr.names == ["Adam/0", "Adam/1"]
+
+
+def two_checkpoints(count: int = 1) -> Names:
+    model = nn.Linear(2, 1)
+    bases = [torch.optim.Muon([model.weight]), torch.optim.AdamW([model.bias])]
+    saved = [base.state_dict() for base in bases]
+    for state in saved:
+        state["param_groups"][0]["lr"] = 0.125
+    return {
+        "opt": probstep.ProbStep(bases),
+        "muon_state": saved[0],
+        "adamw_state": saved[1],
+    }
+
+
+def both_were_loaded(names: Names) -> None:
+    assert [group["lr"] for group in names["opt"].param_groups] == [0.125, 0.125]
+
+
 SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("README.md", "import probstep"): FIRST,
     ("README.md", "opt.zero_grad()"): Surroundings(loop_with_optimizer, opt_adapts),
@@ -362,6 +391,9 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("docs/robust.md", "opt = probstep.ProbStep("): Surroundings(
         loop_with_optimizer, a_step_adapts
     ),
+    ("docs/several.md", "matrices = "): Surroundings(loop, both_are_found),
+    ("docs/several.md", "groups = "): Surroundings(loop, opt_has_a_scale_per_group),
+    ("docs/several.md", "opt.base.bases[0]"): Surroundings(two_checkpoints, both_were_loaded),
     ("docs/scale.md", "@dataclass(frozen=True)"): Surroundings(
         lambda count: {"dataclass": dataclass}, schedule_is_early_then_seldom
     ),

@@ -4,6 +4,7 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 `Outcome`. It writes nothing that lasts but the parameters, the base's state and the rule's state.
 """
 
+import copy
 import functools
 import itertools
 import math
@@ -21,6 +22,7 @@ from .attempt import Attempt, attempting
 from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement, pack
 from .examine import keeps_weights
+from .members import Members, look_at_one, search_members
 from .objective import Objective
 from .prove import Check
 from .ranks import Ranks
@@ -44,6 +46,7 @@ class Parts:
         tape: Where the forward passes of the batch are recorded.
         max_lr: The largest rate that a step may use; None without a limit.
         check: Prove that what is evaluated again is the same loss.
+        members: What has a ratio of its own; None if all steps at one scale.
     """
 
     base: optim.Optimizer
@@ -52,6 +55,7 @@ class Parts:
     tape: Tape
     max_lr: float | None = None
     check: bool = True
+    members: Members | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,6 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     rule, loss = parts.rule, batch.loss
     objective = Objective.of(parts.base, batch.grad_scale, ranks, rule)
     is_searching = rule.is_searching(memory.rule)
-    most = largest_scale(parts.base.param_groups, parts.max_lr)
     evaluate = functools.partial(evaluate_again, parts, batch)
     short = functools.partial(model_rounding, parts, memory)
     check = None
@@ -101,6 +104,13 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             attempt.undo()
             return Outcome(Probe.skipped(before.loss, memory.scale))
         prepare(parts, memory, attempt, ranks)
+        ratios = memory.ratios
+        if parts.members is not None:  # not in the paper: each member alone, then all together
+            ratios = copy.deepcopy(ratios)
+            before = search_members(
+                parts.members, memory, rule, attempt, objective, before, loss, evaluate
+            )
+        most = largest_scale(parts.base.param_groups, parts.max_lr, attempt.factors)
         attempt.take(before.scale)  # line 5: v = eta W g is the base's step
         phi, *squares = objective.measure(attempt.moved)  # line 6
         s = None
@@ -125,10 +135,17 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
             check.end(trial, is_told=batch.is_told)
         if is_paired and _is_ruinous(seen):  # at any length
             trial.resize(0.0)
+        elif parts.members is not None and is_paired and not is_searching:
+            look_at_one(
+                parts.members, memory, attempt, objective, before, trial.length, loss, evaluate
+            )
         if is_searching:  # the base's own step, at the rate found or else at the user's
             # What was found is the rate of the schedule's reference.
             found = before.scale * trial.length * before.setting.multiplier
             is_found = is_paired and not (trial.length and rule.is_searching(memory.rule))
+            if not is_found:
+                memory.ratios = ratios
+                attempt.factors = factors_of(parts, memory)
             attempt.settle(min(found if is_found else memory.scale, most))
     memory.short = parts.tape.rounding
     is_found = not rule.is_searching(memory.rule)
@@ -150,17 +167,23 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
 def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> AbstractContextManager[Attempt]:
     """Begin a step; if anything raises, it is taken back."""
     from_zero = parts.stretch is not None and not memory.keeps_weights
-    return attempting(parts.base, ranks, from_zero=from_zero)
+    return attempting(parts.base, ranks, from_zero=from_zero, factors=factors_of(parts, memory))
+
+
+def factors_of(parts: Parts, memory: Memory) -> list[float] | None:
+    """Return the ratio of each group; None if all steps at one scale."""
+    return None if parts.members is None else parts.members.factors(memory.ratios.values)
 
 
 def prepare(parts: Parts, memory: Memory, attempt: Attempt, ranks: Ranks) -> None:
     """Keep what a step will change if it may have to be taken anew.
 
-    That is: in a search, which also finds out whether the base keeps weights in its state; and if it
-    does. A base that was never examined is examined now.
+    That is: in a search, of all or of a member, which also finds out whether the base keeps weights in
+    its state; and if it does. A base that was never examined is examined now.
     """
     is_searching = parts.rule.is_searching(memory.rule)
-    is_known = memory.keeps_weights is not None and not is_searching
+    is_trying = is_searching or memory.ratios.is_wanted
+    is_known = memory.keeps_weights is not None and not is_trying
     if is_known and not memory.keeps_weights:
         return
     attempt.keep(is_search=is_searching)

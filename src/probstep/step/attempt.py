@@ -5,14 +5,15 @@ that it may have drawn from. For that its state is copied, which costs as much m
 so it is only done where a step may have to be taken anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor, optim
 
 from .base import devices_of, params_of, step_at
 from .displacement import Displacement
-from .hooks import AFTER, BEFORE, fire_before, has_hooks_before, silent
+from .hooks import AFTER, BEFORE, silent
+from .joint import any_hooks_before, fire_all_before
 from .kept import Kept
 from .randomness import RandomState
 from .ranks import Ranks
@@ -25,9 +26,18 @@ class Attempt:
         base: Whose step it is.
         ranks: Who else takes it.
         from_zero: As for `Displacement.begin`.
+        factors: What each group's rate is multiplied with beside the scale; None for nothing.
     """
 
-    def __init__(self, base: optim.Optimizer, ranks: Ranks, *, from_zero: bool = False) -> None:
+    def __init__(
+        self,
+        base: optim.Optimizer,
+        ranks: Ranks,
+        *,
+        from_zero: bool = False,
+        factors: Sequence[float] | None = None,
+    ) -> None:
+        self.factors = factors
         self._base, self._ranks, self._from_zero = base, ranks, from_zero
         self._kept: tuple[Kept, RandomState] | None = None
         self._began_without_state = not base.state
@@ -41,9 +51,9 @@ class Attempt:
         Args:
             is_search: The step is tried, and taken by `settle`.
         """
-        if has_hooks_before(self._base):
+        if any_hooks_before(self._base):
             self.moved.undo()
-            fire_before(self._base)
+            fire_all_before(self._base)
             self.moved = self._displacement()
         params = {id(p) for p in params_of(self._base)}
         self._kept = (
@@ -125,9 +135,9 @@ class Attempt:
         self._scale = scale
         if without:
             with silent(self._base, *without):
-                step_at(self._base, scale)
+                step_at(self._base, scale, self.factors)
         else:
-            step_at(self._base, scale)
+            step_at(self._base, scale, self.factors)
 
     def _displacement(self) -> Displacement:
         return Displacement.begin(self._base, self._ranks, from_zero=self._from_zero)
@@ -135,13 +145,17 @@ class Attempt:
 
 @contextmanager
 def attempting(
-    base: optim.Optimizer, ranks: Ranks, *, from_zero: bool = False
+    base: optim.Optimizer,
+    ranks: Ranks,
+    *,
+    from_zero: bool = False,
+    factors: Sequence[float] | None = None,
 ) -> Iterator[Attempt]:
     """Begin a step; if anything raises, put back the parameters, and the state if it was kept.
 
     An empty state counts as kept. To copy any would cost more memory than the model has.
     """
-    begun = Attempt(base, ranks, from_zero=from_zero)
+    begun = Attempt(base, ranks, from_zero=from_zero, factors=factors)
     try:
         yield begun
     except BaseException:

@@ -125,15 +125,25 @@ def _may_move(group: dict[str, Any]) -> bool:
     return rate.device.type != "cpu" or bool(rate) if isinstance(rate, Tensor) else bool(rate)
 
 
-def largest_scale(groups: Groups, max_lr: float | None) -> float:
+def largest_scale(
+    groups: Groups, max_lr: float | None, factors: Sequence[float] | None = None
+) -> float:
     """Return the scale at which the largest rate of all groups is `max_lr`.
+
+    Args:
+        groups: The optimizer's.
+        max_lr: That rate; None for none.
+        factors: What each group's rate is multiplied with beside the scale; None for nothing.
 
     >>> largest_scale([{"lr": 0.5}, {"lr": 2.0}], max_lr=1.0)
     0.5
     """
     if max_lr is None:
         return math.inf
-    largest = max(float(group["lr"]) for group in groups)
+    rates = [float(group["lr"]) for group in groups]
+    if factors is not None:
+        rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+    largest = max(rates)
     return max_lr / largest if largest > 0 else math.inf
 
 
@@ -170,17 +180,26 @@ def scaled_rates(groups: Groups, factor: float) -> Iterator[None]:
     >>> groups
     [{'lr': 0.5}]
     """
-    kept = _scale_rates(groups, factor)
+    kept = _scale_rates(groups, [factor] * len(groups))
     try:
         yield
     finally:
         _put_back(groups, kept)
 
 
-def step_at(optimizer: optim.Optimizer, scale: float) -> None:
-    """Let the optimizer step at `scale` times its rates, and give it its rates back."""
+def step_at(
+    optimizer: optim.Optimizer, scale: float, factors: Sequence[float] | None = None
+) -> None:
+    """Let the optimizer step at `scale` times its rates, and give it its rates back.
+
+    Args:
+        optimizer: Which one.
+        scale: The common factor of its rates.
+        factors: What each group's rate is multiplied with besides; None for nothing.
+    """
     groups = optimizer.param_groups
-    kept = _scale_rates(groups, scale)  # no context: every step comes here
+    scales = [scale] * len(groups) if factors is None else [scale * factor for factor in factors]
+    kept = _scale_rates(groups, scales)  # no context: every step comes here
     try:
         optimizer.step()
     finally:
@@ -190,13 +209,13 @@ def step_at(optimizer: optim.Optimizer, scale: float) -> None:
 Kept = tuple[list[Any], list[tuple[Tensor, Tensor]]]  # rates, and what those that are tensors held
 
 
-def _scale_rates(groups: Groups, factor: float) -> Kept:
-    """Multiply all rates; return what `_put_back` needs.
+def _scale_rates(groups: Groups, factors: Sequence[float]) -> Kept:
+    """Multiply each rate with its factor; return what `_put_back` needs.
 
     Tensors are scaled in place, each once though groups share it: graphs hold them.
     """
     rates, contents = [group["lr"] for group in groups], list[tuple[Tensor, Tensor]]()
-    for group, rate in zip(groups, rates, strict=True):
+    for group, rate, factor in zip(groups, rates, factors, strict=True):
         if not isinstance(rate, Tensor):
             group["lr"] = rate * factor
         elif all(rate is not other for other, _ in contents):

@@ -8,7 +8,7 @@ Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
+from .joint import bases_of, owner_of
 from .kept import put_back
 from .ranks import ALONE, Ranks, local
 
@@ -144,23 +145,16 @@ class Displacement:
             from_zero: Set the parameters to zero where the step does not depend on them, so that a
                 step far below their rounding is seen exactly; `stretch` puts them back.
         """
-        keeps_grad = type(optimizer).__module__.startswith("torch.optim")
-        moved = []
-        for group in optimizer.param_groups:
-            decay = _coupled_decay(optimizer, group)
-            is_free = (
-                from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
-            )
-            for p in group["params"]:
-                if p.grad is None or not p.numel():
-                    continue
-                before = local(p.detach()).clone()
-                grad = local(p.grad) if keeps_grad else local(p.grad).clone()
-                origin = torch.zeros_like(before[:0].sum()) if is_free else before
-                moved.append(Moved(p, before, grad, decay, ranks.share(p), origin, p.grad))
+        moved = [
+            one for base in bases_of(optimizer) for one in _begin(base, ranks, from_zero=from_zero)
+        ]
         step = cls(tuple(moved), optimizer)
         step.go_to_origin()
         return step
+
+    def divided(self, is_in: Callable[[Tensor], bool]) -> tuple["Displacement", "Displacement"]:
+        """Return the part of the parameters of which that is said, and the rest."""
+        return self._part(is_in), self._part(lambda param: not is_in(param))
 
     @torch.no_grad()
     def go_to_origin(self) -> None:
@@ -270,16 +264,37 @@ class Displacement:
             if m.grad is not m.given:
                 put_back(m.given, m.grad)
 
+    def _part(self, is_in: Callable[[Tensor], bool]) -> "Displacement":
+        chosen = [k for k, m in enumerate(self.moved) if is_in(m.param)]
+        directions = None if self.directions is None else tuple(self.directions[k] for k in chosen)
+        moved = tuple(self.moved[k] for k in chosen)
+        return replace(self, moved=moved, directions=directions)
+
     def _momentum(self, param: Tensor) -> Tensor:
-        key = "momentum_buffer" if isinstance(self.optimizer, optim.SGD) else "exp_avg"
-        momentum = self.optimizer.state[param].get(key)
+        optimizer = owner_of(self.optimizer, param)
+        key = "momentum_buffer" if isinstance(optimizer, optim.SGD) else "exp_avg"
+        momentum = optimizer.state[param].get(key)
         if momentum is None:
             raise ValueError(
-                f"{type(self.optimizer).__name__} keeps no momentum of the gradient, which "
+                f"{type(optimizer).__name__} keeps no momentum of the gradient, which "
                 "momentum_as_gradient needs. Use SGD with momentum or a member of the Adam family, or "
                 "leave the option off."
             )
         return local(momentum)
+
+
+def _begin(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> Iterator[Moved]:
+    keeps_grad = type(optimizer).__module__.startswith("torch.optim")
+    for group in optimizer.param_groups:
+        decay = _coupled_decay(optimizer, group)
+        is_free = from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
+        for p in group["params"]:
+            if p.grad is None or not p.numel():
+                continue
+            before = local(p.detach()).clone()
+            grad = local(p.grad) if keeps_grad else local(p.grad).clone()
+            origin = torch.zeros_like(before[:0].sum()) if is_free else before
+            yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
 
 
 def wide(tensor: Tensor) -> Tensor:

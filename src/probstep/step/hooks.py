@@ -1,20 +1,43 @@
 """The hooks of an optimizer's step: users expect each to fire once a step, however often it is tried."""
 
+import functools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from torch import optim
 from torch.optim import optimizer as torch_optimizer
 
 from .kept import reachable
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 BEFORE, AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 GLOBAL: dict[str, Any] = {
     BEFORE: torch_optimizer._global_optimizer_pre_hooks,
     AFTER: torch_optimizer._global_optimizer_post_hooks,
 }
+
+
+def firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
+    """Fire the hooks of an optimizer around others: their steps fire theirs and the global ones."""
+
+    @functools.wraps(step)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        optimizer: Any = args[0]
+        for before in optimizer._optimizer_step_pre_hooks.values():
+            changed = before(optimizer, args, kwargs)
+            if changed is not None:
+                args, kwargs = changed
+        result = step(*args, **kwargs)
+        for after in optimizer._optimizer_step_post_hooks.values():
+            after(optimizer, args, kwargs)
+        return result
+
+    wrapper.hooked = True  # type: ignore[attr-defined]  # torch.optim leaves a hooked step alone
+    return wrapper
 
 
 def has_hooks_before(optimizer: optim.Optimizer) -> bool:

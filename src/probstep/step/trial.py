@@ -8,17 +8,28 @@ proves bad is shortened.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from ..rules import Norms, Observation, Proposal, Rule, Setting
-from .attempt import Attempt
 from .displacement import Displacement, pack
 from .objective import Objective
 
 FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
+
+
+class Movable(Protocol):
+    """What a trial tries: an Attempt, or a part of one."""
+
+    moved: Displacement
+
+    def keep_direction(self) -> None:
+        """Keep a copy of the displacement, so that the step can grow as well as shrink."""
+
+    def resize(self, length: float, was: float) -> bool:
+        """Take `length` times the step, after `was` times; say whether the base took it anew."""
 
 
 class Before(NamedTuple):
@@ -102,7 +113,7 @@ class Trial:
 
     def __init__(
         self,
-        attempt: Attempt,
+        attempt: Movable,
         objective: Objective,
         before: Before,
         phi: Tensor,

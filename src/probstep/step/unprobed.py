@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..memory import Memory
-from .adapt import Parts, begin_step, prepare
+from .adapt import Parts, begin_step, factors_of, prepare
 from .arrival import Arrived
 from .base import step_at
 from .finite import HostLook, found_on_device, is_on_host, skipping
@@ -60,7 +60,7 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
 
 def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
     if parts.stretch is None or arrived.loss is None:
-        step_at(parts.base, memory.scale)
+        step_at(parts.base, memory.scale, factors_of(parts, memory))
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
     with begin_step(parts, memory, ranks) as attempt:

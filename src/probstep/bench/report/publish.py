@@ -7,7 +7,7 @@ from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import hazards, reproduction, robust, suggest
+from probstep.bench.report.studies import hazards, reproduction, robust, several, suggest
 from probstep.drawing.scene import Scene
 from probstep.drawing.svg import write_svg_file
 
@@ -65,6 +65,14 @@ PAGES: dict[str, Page] = {
         records=suggest.RECORDS,
         read=suggest.read_study,
         write=suggest.write_study,
+        draw=lambda _: {},
+    ),
+    "several": Page(
+        about="several optimizers under one loss, against a grid over their rates",
+        file="several-benchmark.md",
+        records=several.RECORDS,
+        read=several.read_study,
+        write=several.write_study,
         draw=lambda _: {},
     ),
     "reproduction": Page(
