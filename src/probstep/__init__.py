@@ -25,7 +25,7 @@ from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the one place: pyproject.toml reads it here
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -10,6 +10,8 @@ from typing import Literal
 
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
+Mode = Literal["light", "dark"]
+MODES: tuple[Mode, ...] = ("light", "dark")
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,18 @@ def move(shape: Shape, x: float, y: float) -> Shape:
     points = [None if point is None else (point[0] + x, point[1] + y) for point in shape.points]
     clip = shape.clip and replace(shape.clip, x=shape.clip.x + x, y=shape.clip.y + y)
     return replace(shape, points=points, clip=clip)
+
+
+def in_mode(scene: Scene, mode: Mode) -> Scene:
+    """The drawing in the colours of one mode, whatever the reader's is.
+
+    >>> in_mode(Scene(1, 1, (Label(0, 0, "a"),)), "dark").shapes[0].colour
+    Colour(light='#e8eaed', dark='#e8eaed')
+    """
+    return replace(scene, shapes=tuple(_fixed(shape, mode) for shape in scene.shapes))
+
+
+def _fixed(shape: Shape, mode: Mode) -> Shape:
+    colours = {name: v for name, v in vars(shape).items() if isinstance(v, Colour)}
+    chosen = {name: getattr(colour, mode) for name, colour in colours.items()}
+    return replace(shape, **{name: Colour(text, text) for name, text in chosen.items()})
