@@ -48,9 +48,9 @@ def write_limits(study: Study) -> str:
     families = {o.family: _count([p for p in outcomes if p.family == o.family]) for o in outcomes}
     half = [f"{name} ({bad} of {n})" for name, (n, bad) in sorted(families.items()) if 2 * bad >= n]
     text = (
-        f"- On {failed} of {count} [unusual trainings](hazards.md) it was worse than the plain optimizer "
-        "at a rate that people give it untuned. At least half of the trainings failed of these "
-        f"classes: {', '.join(half)}."
+        f"- On {failed} of {count} [unusual trainings](hazards.md) it was worse than the plain "
+        "optimizer at a rate that people give it untuned. At least half of the trainings failed "
+        f"of these classes: {', '.join(half)}."
     )
     lines = textwrap.wrap(text, 118, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
