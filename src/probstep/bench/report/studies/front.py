@@ -75,6 +75,7 @@ def _part(study: Study) -> Iterator[str]:
     rates = {c.rate for c in swept if c.column == "default rule"}
     run = swept[0].run
     seeds = len(swept[0].histories)
+    steps = [int(cell.steps) for cell in study.cells]
     yield PICTURE
     yield from _paragraph(
         f"*A small net on scikit-learn's digits, {run.epochs} epochs from each of {len(rates)} initial "
@@ -83,11 +84,11 @@ def _part(study: Study) -> Iterator[str]:
     )
     yield from _table(study)
     yield from _paragraph(
-        f"*The final training loss over that of Adam at its best fixed rate, after {run.epochs} epochs, "
-        f"{seeds} seeds; below 1 is better. The other methods were run at one rate, their default. "
-        f"`make front` makes these {len(study.histories)} runs, the table and the picture again in a "
-        "few minutes. There are [larger comparisons](robust-benchmark.md), and a page on [what each "
-        "method is better at](comparisons.md).*"
+        f"*Short trainings, of {_spell_range(steps)} steps and {seeds} seeds: the final training loss over "
+        "that of Adam at its best fixed rate; below 1 is better. The other methods were run at one rate, "
+        f"their default. `make front` makes these {len(study.histories)} runs, the table and the picture "
+        "again in a few minutes. There are [longer comparisons](robust-benchmark.md), and a page on "
+        "[what each method is better at](comparisons.md).*"
     )
 
 
@@ -104,11 +105,13 @@ def _table(study: Study) -> Iterator[str]:
     for method, name in ROWS.items():
         cells = {c.problem: c for c in study.cells if c.method == method and _is_usual(c)}
         ratios = {p: compare_with(cells[p], study.tuned[p]).ratio for p in problems}
-        mean = geometric_mean([*ratios.values()])
         said = [f"{ratios[p]:.2f}" for p in problems]
-        rows.append([name, "1", *said, f"**{mean:.2f}**", f"{_passes(cells):.2f}"])
+        mean = f"{geometric_mean([*ratios.values()]):.2f}"
+        rows.append([name, "1", *said, mean, f"{_passes(cells):.2f}"])
+    tuned, *others = rows
+    others.sort(key=lambda row: float(row[-2]))
     head = ["", "rates tried", *(f"`{p}`" for p in problems), "geometric mean"]
-    yield from write_table([*head, "forward passes per step"], rows)
+    yield from write_table([*head, "forward passes per step"], [tuned, *others])
 
 
 def _is_fixed_adam(cell: Cell, problem: str) -> bool:
