@@ -1,7 +1,7 @@
 """An extension of griffe: a docstring's doctests become a section of examples, drawn as code.
 
-Without it a doctest is read as prose, and its `[0, 4, 8]` as a link, unless it stands in a section that is
-called `Examples:`.
+Without it a doctest is read as prose, and its `[0, 4, 8]` as a link, unless its section is called
+`Examples:`.
 """
 
 import re
