@@ -6,7 +6,7 @@ they fit a phone and fill a wide screen; in print they are one drawing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
@@ -193,4 +193,5 @@ def in_mode(scene: Scene, mode: Mode) -> Scene:
 def _fixed(shape: Shape, mode: Mode) -> Shape:
     colours = {name: v for name, v in vars(shape).items() if isinstance(v, Colour)}
     chosen = {name: getattr(colour, mode) for name, colour in colours.items()}
-    return replace(shape, **{name: Colour(text, text) for name, text in chosen.items()})
+    fixed: dict[str, Any] = {name: Colour(text, text) for name, text in chosen.items()}
+    return replace(shape, **fixed)
