@@ -76,11 +76,11 @@ def _part(study: Study) -> Iterator[str]:
     run = swept[0].run
     seeds = len(swept[0].histories)
     steps = [int(cell.steps) for cell in study.cells]
+    lost = " A cross is a training that diverged." * any(cell.has_diverged for cell in swept)
     yield PICTURE
     yield from _paragraph(
         f"*A small net on scikit-learn's digits, {run.epochs} epochs from each of {len(rates)} initial "
-        f"rates: the final training loss, the mean over {seeds} seeds. A cross is a training that "
-        "diverged.*"
+        f"rates: the final training loss, the mean over {seeds} seeds.{lost}*"
     )
     yield from _table(study)
     yield from _paragraph(
@@ -110,7 +110,7 @@ def _table(study: Study) -> Iterator[str]:
         rows.append([name, "1", *said, mean, f"{_passes(cells):.2f}"])
     tuned, *others = rows
     others.sort(key=lambda row: float(row[-2]))
-    head = ["", "rates tried", *(f"`{p}`" for p in problems), "geometric mean"]
+    head = ["", "rates tried", *(p.replace("_", " ") for p in problems), "geometric mean"]
     yield from write_table([*head, "forward passes per step"], [tuned, *others])
 
 
