@@ -7,10 +7,10 @@ INSTALL := $(PIP) install --constraint constraints.txt
 export OMP_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint results docs clean
+.PHONY: help demo test lint front results docs release-check clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: .venv/demo.done  ## train on scikit-learn's digits from six initial rates, fixed against adapted
 	$(BIN)/probstep run demo --jobs 2
@@ -25,12 +25,24 @@ lint: .venv/test.done  ## check style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+front: .venv/test.done  ## measure the first page's picture and table again, some minutes of one core
+	rm -rf runs/front
+	$(BIN)/probstep run front --jobs 2 --out runs/front
+	$(BIN)/probstep collect runs/front --to benchmarks/records/front.jsonl
+	$(BIN)/probstep page front
+
 results: .venv/demo.done  ## make the pages of measurements again, from benchmarks/records
 	$(BIN)/probstep page reproduction
 	$(BIN)/probstep page robust
+	$(BIN)/probstep page hazards
+	$(BIN)/probstep page limits
+	$(BIN)/probstep page front
 
 docs: .venv/docs.done  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
+
+release-check: .venv/bin/python  ## build wheel and sdist, try both with the oldest and the newest torch
+	$(BIN)/python .ci/release_check.py
 
 clean:  ## remove the environment and everything that was built
 	rm -rf .venv site runs build dist

@@ -45,7 +45,7 @@ from .watching import watch as watch
 with contextlib.suppress(ImportError):  # torch has it from 2.9 on
     from .classes import Muon as Muon
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the one place: pyproject.toml reads it here
 
 
 def __getattr__(name: str) -> ModuleType:

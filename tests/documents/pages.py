@@ -1,6 +1,6 @@
 """The pages of the documentation, and the blocks of code in them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,15 @@ class Block:
         """Run a block of Python as printed; a traceback shows the line of the page."""
         code = "\n" * (self.line - 1) + self.text
         exec(compile(code, str(ROOT / self.page), "exec"), names)
+
+
+def sides_of(block: Block) -> tuple[Block, Block]:
+    """Return a change as the code before it and the code after it."""
+    before, after = (
+        "\n".join(line[1:] for line in block.text.splitlines() if not line.startswith(sign))
+        for sign in "+-"
+    )
+    return replace(block, text=before), replace(block, text=after)
 
 
 def read(page: str) -> str:

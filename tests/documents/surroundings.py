@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import probstep
 
 from .commands import make_results, run
+from .pages import blocks_of
 
 Names = dict[str, Any]
 BATCHES = 8  # a whole number of windows of 1, 2 and 4
@@ -198,6 +200,26 @@ def nothing(count: int) -> Names:
     return {}
 
 
+def one_rank(count: int) -> Names:
+    """A process group of this process alone, which needs no port."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    return loop() | {"network": network}
+
+
+def after_blocks(page: str, count: int) -> Callable[[int], Names]:
+    """What the first blocks of a page leave for the next one."""
+
+    def run_them(_: int) -> Names:
+        names: Names = {}
+        blocks = [block for block in blocks_of(page) if block.language == "python"]
+        for block in blocks[:count]:
+            block.run(names)
+        return names
+
+    return run_them
+
+
 def only_torch(count: int) -> Names:
     return {"torch": torch}
 
@@ -351,6 +373,60 @@ def method_was_trained(names: Names) -> None:
     assert Path("method.pt").exists()
 
 
+def nothing_is_wrapped(names: Names) -> None:
+    assert isinstance(names["opt"], torch.optim.Adam)
+
+
+def training_found_a_rate(names: Names) -> None:
+    assert names["losses"][-1] < 0.7 * names["losses"][0]
+    assert names["rates"][0] > 1e-4  # from 1e-7, within the first step
+    opt_adapts(names)
+
+
+def rate_is_capped(names: Names) -> None:
+    assert not names["opt"].is_frozen
+    assert names["capped"].max_lr == 0.01
+
+
+def tagger_was_trained(names: Names) -> None:
+    tokens = torch.arange(16)[None]
+    names["model"].eval()
+    assert names["loss_of"](names["model"], tokens, tokens % 4) < 0.5
+
+
+def tagger_was_tuned(names: Names) -> None:
+    assert names["losses"][-1] < 0.5 * names["losses"][0]
+    head, body = names["opt"].effective_lr
+    assert head == pytest.approx(10 * body)
+    assert head <= 0.02
+
+
+def small_batches_trained(names: Names) -> None:
+    assert names["after"] < 0.7 * names["before"]
+
+
+def ranks_adapt(names: Names) -> None:
+    try:
+        opt_adapts(names)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def checkpoint_was_resumed(names: Names) -> None:
+    assert names["its"].scale == names["opt"].scale
+
+
+def plain_has_the_rate(names: Names) -> None:
+    assert names["plain"].param_groups[0]["lr"] > 1e-3
+    assert isinstance(names["plain"], torch.optim.Adam)
+
+
+def rate_rises_and_falls(names: Names) -> None:
+    rates = names["rates"]
+    assert rates[1] < max(rates[5:40])
+    assert rates[-1] < 0.1 * max(rates)
+
+
 FIRST = Surroundings(loop, opt_adapts)
 
 
@@ -382,12 +458,34 @@ def both_were_loaded(names: Names) -> None:
 
 
 SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
-    ("README.md", "import probstep"): FIRST,
+    ("README.md", "opt = torch.optim.Adam("): Surroundings(loop, nothing_is_wrapped),
+    ("README.md", "opt = probstep.ProbStep("): FIRST,
     ("README.md", "opt.zero_grad()"): Surroundings(loop_with_optimizer, opt_adapts),
-    ("README.md", "from probstep.integrations.window import Window"): Surroundings(
+    ("docs/index.md", "import probstep"): FIRST,
+    ("docs/first-training.md", "import torch"): Surroundings(nothing, training_found_a_rate),
+    ("docs/first-training.md", "numbers = opt.metrics()"): Surroundings(
+        after_blocks("docs/first-training.md", 1), opt_adapts
+    ),
+    ("docs/first-training.md", "opt.freeze()"): Surroundings(
+        after_blocks("docs/first-training.md", 1), rate_is_capped
+    ),
+    ("docs/fine-tuning.md", "import torch"): Surroundings(nothing, tagger_was_trained),
+    ("docs/fine-tuning.md", "import probstep"): Surroundings(
+        after_blocks("docs/fine-tuning.md", 1), tagger_was_tuned
+    ),
+    ("docs/fine-tuning.md", "from probstep.integrations.transformers"): Surroundings(
+        transformers_trainer, trainer_has_adapted, needs="transformers"
+    ),
+    ("docs/small-batches.md", "import torch"): Surroundings(nothing, small_batches_trained),
+    ("docs/small-batches.md", "from probstep.integrations.window import Window"): Surroundings(
         micro_batches, opt_adapts, accumulates=True
     ),
-    ("docs/index.md", "import probstep"): FIRST,
+    ("docs/many-ranks.md", "from torch.nn.parallel"): Surroundings(one_rank, ranks_adapt),
+    ("docs/checkpoints.md", "import torch"): Surroundings(nothing, checkpoint_was_resumed),
+    ("docs/checkpoints.md", "plain = opt.base"): Surroundings(
+        after_blocks("docs/checkpoints.md", 1), plain_has_the_rate
+    ),
+    ("docs/schedules.md", "import torch"): Surroundings(nothing, rate_rises_and_falls),
     ("docs/robust.md", "opt = probstep.ProbStep("): Surroundings(
         loop_with_optimizer, a_step_adapts
     ),

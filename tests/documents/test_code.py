@@ -2,10 +2,11 @@
 
 import pytest
 
-from .pages import Block, all_blocks
+from .pages import Block, all_blocks, sides_of
 from .surroundings import SURROUNDINGS, surroundings_of
 
-BLOCKS = all_blocks("python")
+CHANGES = [side for block in all_blocks("diff") for side in sides_of(block)]
+BLOCKS = [*all_blocks("python"), *CHANGES]
 
 
 def cases() -> list:

@@ -51,7 +51,7 @@ def test_a_command_that_is_not_run_is_one_that_exists(command: str) -> None:
     if program == "make":
         assert f"\n{words[0]}:" in read("Makefile")
     elif program == "pip":
-        extras = re.findall(r"probstep\[(\w+)\]", command)
+        extras = re.findall(r"(?:probstep|\.)\[(\w+)\]", command)
         assert (
             set(extras)
             <= tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"].keys()

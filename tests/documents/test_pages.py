@@ -7,8 +7,9 @@ import pytest
 
 from .pages import PAGES, ROOT, blocks_of, read
 
-LANGUAGES = {"python", "console", "bash", "toml", "text"}
+LANGUAGES = {"python", "console", "bash", "toml", "text", "diff"}
 COLUMNS = 100  # docs/width.css makes room for them
+NOTEBOOKS = [path.stem for path in (ROOT / "docs").glob("*.ipynb")]  # each becomes a page
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -34,7 +35,7 @@ def test_every_link_leads_to_a_file_and_a_heading_in_it(page: str) -> None:
             continue
         path, _, fragment = link.partition("#")
         target = (ROOT / page).parent / path if path else ROOT / page
-        assert target.exists(), f"{page}: {link}"
+        assert target.exists() or target.stem in NOTEBOOKS, f"{page}: {link}"
         if fragment:
             name = target.resolve().relative_to(ROOT.resolve()).as_posix()
             assert fragment in anchors_of(name), f"{page}: {link}"
@@ -48,7 +49,19 @@ def test_a_page_of_the_site_links_to_nothing_outside_it(page: str) -> None:
 
 def test_every_page_is_in_the_menu() -> None:
     menu = set(re.findall(r"(\S+\.md)$", read("mkdocs.yml"), flags=re.MULTILINE))
-    assert {f"docs/{name}" for name in menu} == {page for page in PAGES if page.startswith("docs/")}
+    made = {f"docs/{name}.md" for name in NOTEBOOKS}
+    pages = {page for page in PAGES if page.startswith("docs/")}
+    assert {f"docs/{name}" for name in menu} == pages | made
+
+
+def test_the_first_page_has_at_most_a_hundred_lines() -> None:
+    assert len(read("README.md").splitlines()) <= 100
+
+
+def test_the_home_page_works_without_the_readme() -> None:
+    links = LINK.findall(prose_of("docs/index.md"))
+    assert {"first-training.md", "reference.md", "comparisons.md", "faq.md"} <= set(links)
+    assert not any("README" in link for link in links)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -62,19 +75,15 @@ def test_every_block_says_its_language_and_fits_the_page(page: str) -> None:
     "path", sorted((ROOT / "docs" / "figures").rglob("*.svg")), ids=lambda p: p.name
 )
 def test_a_figure_reads_in_light_and_dark(path) -> None:
-    """It brings its own ground, or knows both modes."""
+    """It brings its own ground, or knows both modes, or has a twin for the other mode."""
     text = path.read_text(encoding="utf-8")
+    stem, _, mode = path.stem.rpartition("-")
+    if mode in ("light", "dark"):
+        other = {"light": "dark", "dark": "light"}[mode]
+        assert path.with_stem(f"{stem}-{other}").exists()
+        return
     first_patch = text.partition('id="patch_1"')[2].partition("</g>")[0]
     assert "prefers-color-scheme" in text or "fill: #ffffff" in first_patch
-
-
-def test_every_name_of_the_reference_exists() -> None:
-    import importlib
-
-    for name in re.findall(r"^::: (\S+)$", read("docs/reference.md"), flags=re.MULTILINE):
-        module, _, last = name.rpartition(".")
-        if not hasattr(importlib.import_module(module), last):
-            importlib.import_module(name)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -6,10 +6,12 @@ that they fit a phone and fill a wide screen; in print they are one drawing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 Point = tuple[float, float]
 Anchor = Literal["start", "middle", "end"]
+Mode = Literal["light", "dark"]
+MODES: tuple[Mode, ...] = ("light", "dark")
 
 
 @dataclass(frozen=True)
@@ -187,3 +189,19 @@ def move(shape: Shape, x: float, y: float) -> Shape:
     points = [None if point is None else (point[0] + x, point[1] + y) for point in shape.points]
     clip = shape.clip and replace(shape.clip, x=shape.clip.x + x, y=shape.clip.y + y)
     return replace(shape, points=points, clip=clip)
+
+
+def in_mode(scene: Scene, mode: Mode) -> Scene:
+    """The drawing in the colours of one mode, whatever the reader's is.
+
+    >>> in_mode(Scene(1, 1, (Label(0, 0, "a"),)), "dark").shapes[0].colour
+    Colour(light='#e8eaed', dark='#e8eaed')
+    """
+    return replace(scene, shapes=tuple(_fixed(shape, mode) for shape in scene.shapes))
+
+
+def _fixed(shape: Shape, mode: Mode) -> Shape:
+    colours = {name: v for name, v in vars(shape).items() if isinstance(v, Colour)}
+    chosen = {name: getattr(colour, mode) for name, colour in colours.items()}
+    fixed: dict[str, Any] = {name: Colour(text, text) for name, text in chosen.items()}
+    return replace(shape, **fixed)

@@ -188,6 +188,7 @@ def test_the_plans_of_the_package_are_those_that_were_promised():
 RUNS = {
     "averages": 576,
     "demo": 24,
+    "front": 222,
     "heatmap": 432,
     "paper-small": 1088,
     "paper": 1332,

@@ -15,7 +15,7 @@ from probstep.bench.plans import list_runs, read_plan
 from probstep.bench.report.numbers.hazards import compare_with_plain, mean_ratio, read_records
 from probstep.bench.report.numbers.summaries import read_summaries
 from probstep.bench.report.publish import PAGES, publish
-from probstep.bench.report.studies import hazards, robust, suggest
+from probstep.bench.report.studies import front, hazards, robust, suggest
 
 from ..report_cases import make_sweep, write_records
 
@@ -28,10 +28,37 @@ def study():
     return robust.read_study(RECORDS)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.file])
 def test_a_page_is_what_its_command_makes_of_the_records(name):
     page = PAGES[name]
     assert (DOCS / page.file).read_text() == page.write(page.read(RECORDS))
+
+
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.parts_of])
+def test_a_part_and_its_pictures_are_what_their_command_makes_of_the_records(name, tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for file in PAGES[name].parts_of:
+        (docs / file).write_bytes((DOCS / file).read_bytes())
+    for path in publish(name, RECORDS, docs):
+        here = DOCS / path.relative_to(docs) if docs in path.parents else ROOT / path.name
+        assert path.read_text() == here.read_text(), here
+
+
+def test_every_run_of_the_first_page_is_on_record_once():
+    recorded = [history.run.key for history in front.read_study(RECORDS).histories]
+    assert len(recorded) == len(set(recorded))
+    assert set(recorded) == {run.key for run in list_runs(read_plan("front"))}
+
+
+def test_a_part_needs_its_marks(tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    with pytest.raises(ValueError, match=r"no .*index\.md"):
+        publish("limits", RECORDS, docs)
+    (docs / "index.md").write_text("nothing")
+    with pytest.raises(ValueError, match="no marks '<!-- limits"):
+        publish("limits", RECORDS, docs)
 
 
 def test_every_run_of_the_plan_is_on_record_once(study):

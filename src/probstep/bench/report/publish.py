@@ -1,5 +1,9 @@
-"""The pages of the documentation that records make: a table, a row per page."""
+"""The pages of the documentation that records make: a table, a row per page.
 
+A page is a file of its own, or a part of other files: what stands there between two marks.
+"""
+
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +11,11 @@ from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import hazards, reproduction, robust, several, suggest
-from probstep.drawing.scene import Scene
+from probstep.bench.report.studies import front, hazards, reproduction, robust, several, suggest
+from probstep.drawing.scene import MODES, Scene, in_mode
 from probstep.drawing.svg import write_svg_file
+
+LINK = re.compile(r'(\]\(|src="|srcset=")(?!https?:)')
 
 
 @dataclass(frozen=True)
@@ -18,11 +24,12 @@ class Page:
 
     Args:
         about: What it is about.
-        file: Its name in the folder of documents.
+        file: Its name in the folder of documents; empty for a part of others.
         records: The files that it needs.
         read: Reads them from their folder.
         write: The page's text.
         draw: Its figures, by the name of their files.
+        parts_of: The files that it is a part of, from the folder of documents.
     """
 
     about: str
@@ -31,6 +38,7 @@ class Page:
     read: Callable[[Path], Any]
     write: Callable[[Any], str]
     draw: Callable[[Any], Mapping[str, Scene]]
+    parts_of: tuple[str, ...] = ()
 
 
 def _draw_robust(study: robust.Study) -> dict[str, Scene]:
@@ -42,7 +50,21 @@ def _draw_robust(study: robust.Study) -> dict[str, Scene]:
     }
 
 
+def _draw_front(study: front.Study) -> dict[str, Scene]:
+    scene = lay_out(front.draw_study(study)).whole()
+    return {f"front-{mode}": in_mode(scene, mode) for mode in MODES}
+
+
 PAGES: dict[str, Page] = {
+    "front": Page(
+        about="the picture and the table of the first page",
+        file="",
+        records=front.RECORDS,
+        read=front.read_study,
+        write=front.write_study,
+        draw=_draw_front,
+        parts_of=("index.md", "../README.md"),
+    ),
     "robust": Page(
         about="the default rule against the best fixed rate, and what people pick today",
         file="robust-benchmark.md",
@@ -74,6 +96,15 @@ PAGES: dict[str, Page] = {
         read=several.read_study,
         write=several.write_study,
         draw=lambda _: {},
+    ),
+    "limits": Page(
+        about="when not to use it, on the first page",
+        file="",
+        records=hazards.RECORDS,
+        read=hazards.read_study,
+        write=hazards.write_limits,
+        draw=lambda _: {},
+        parts_of=("index.md", "../README.md"),
     ),
     "reproduction": Page(
         about="the paper's claims and figures",
@@ -107,10 +138,45 @@ def publish(name: str, records: Path, docs: Path) -> list[Path]:
     if not docs.is_dir():
         raise ValueError(f"There is no folder {docs}: name that of the documents with --docs.")
     study = page.read(records)
+    text = page.write(study)
+    written = {docs / page.file: text} if page.file else _fill_parts(name, text, docs)
     drawn = [_write_figure(docs / "figures", *item) for item in page.draw(study).items()]
-    target = docs / page.file
-    target.write_text(page.write(study), encoding="utf-8")
-    return [target, *drawn]
+    for path, content in written.items():
+        path.write_text(content, encoding="utf-8")
+    return [*written, *drawn]
+
+
+def fill_part(content: str, name: str, text: str, to_docs: str = "") -> str:
+    r"""A file's content with the text in its place, between the marks of this name.
+
+    Args:
+        content: What the file holds.
+        name: The name of the part.
+        text: What is to stand there; its links are relative to the folder of documents.
+        to_docs: The way from the file to that folder.
+
+    >>> fill_part("a <!-- one: --> old <!-- /one --> b", "one", "new")
+    'a <!-- one: -->\nnew<!-- /one --> b'
+
+    Raises:
+        ValueError: The file has no such marks.
+    """
+    found = re.search(rf"(<!-- {name}:.*?-->).*?(<!-- /{name} -->)", content, flags=re.DOTALL)
+    if found is None:
+        raise ValueError(f"There are no marks '<!-- {name}: ... -->' and '<!-- /{name} -->'.")
+    moved = LINK.sub(rf"\1{to_docs}", text)
+    return f"{content[: found.end(1)]}\n{moved}{content[found.start(2) :]}"
+
+
+def _fill_parts(name: str, text: str, docs: Path) -> dict[Path, str]:
+    filled = {}
+    for file in PAGES[name].parts_of:
+        path, outside = docs / file, file.startswith("../")
+        if not path.is_file():
+            raise ValueError(f"There is no {path}, which the page {name!r} is a part of.")
+        content = path.read_text(encoding="utf-8")
+        filled[path] = fill_part(content, name, text, f"{docs.name}/" if outside else "")
+    return filled
 
 
 def _write_figure(folder: Path, slug: str, scene: Scene) -> Path:

@@ -1,5 +1,6 @@
 """The default rule on unusual trainings: docs/hazards.md, from the records of benchmarks/hazards."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,21 @@ def read_study(records: Path) -> Study:
 def write_study(study: Study) -> str:
     """The page."""
     return "\n".join(_page(study)).rstrip() + "\n"
+
+
+def write_limits(study: Study) -> str:
+    """What the first page says of it: where the present rule fails."""
+    outcomes = study.outcomes[LABELS[-1]]
+    count, failed = _count(outcomes)
+    families = {o.family: _count([p for p in outcomes if p.family == o.family]) for o in outcomes}
+    half = [f"{name} ({bad} of {n})" for name, (n, bad) in sorted(families.items()) if 2 * bad >= n]
+    text = (
+        f"- On {failed} of {count} [unusual trainings](hazards.md) it was worse than the plain "
+        "optimizer at a rate that people give it untuned. At least half of the trainings failed "
+        f"of these classes: {', '.join(half)}."
+    )
+    lines = textwrap.wrap(text, 118, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
 
 
 def _page(study: Study) -> Iterator[str]:
