@@ -111,7 +111,10 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
                 parts.members, memory, rule, attempt, objective, before, loss, evaluate
             )
         most = largest_scale(parts.base.param_groups, parts.max_lr, attempt.factors)
-        attempt.take(before.scale)  # line 5: v = eta W g is the base's step
+        if is_searching:
+            before = before._replace(scale=attempt.take_visibly(before.scale))
+        else:
+            attempt.take(before.scale)  # line 5: v = eta W g is the base's step
         phi, *squares = objective.measure(attempt.moved)  # line 6
         s = None
         if parts.stretch is not None:  # lines 8 to 14

@@ -5,6 +5,7 @@ that it may have drawn from. For that its state is copied, which costs as much m
 so it is only done where a step may have to be taken anew.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,6 +18,10 @@ from .joint import any_hooks_before, fire_all_before
 from .kept import Kept
 from .randomness import RandomState
 from .ranks import Ranks
+
+FAINT = 2.0**-12  # of the length of the parameters: a shorter step is measured coarsely in float32
+MOST = 40  # powers of two by which a step grows at once
+TRIES = 6
 
 
 class Attempt:
@@ -76,6 +81,24 @@ class Attempt:
             self.try_at(scale)
         else:
             self._step(scale, *(() if self._kept is None else (BEFORE,)))
+
+    def take_visibly(self, scale: float) -> float:
+        """Let the base step for a search, at this scale or at the first above it that shows; return it.
+
+        A step that is far shorter than the parameters is lost in their rounding: with SGD on a loss of
+        1e-12 it is one at any usual rate. Powers of two change nothing else about it.
+        """
+        self.take(scale)
+        longer = scale
+        for _ in range(TRIES):
+            before, length = self._ranks.total(self.moved.squares()).tolist()
+            if not 0 < before < math.inf or not length < FAINT**2 * before:
+                return longer
+            exponent = -math.frexp(math.sqrt(length / before))[1] if length else MOST
+            longer *= 2.0 ** min(exponent, MOST)
+            self._take_anew(longer)
+        self._take_anew(scale)  # there is nothing to see
+        return scale
 
     def try_at(self, scale: float) -> None:
         """Let the base step without any hook: the step will be taken back."""

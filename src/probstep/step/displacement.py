@@ -190,6 +190,12 @@ class Displacement:
         phi = sign * _total(slope) / grad_scale + self._slope_of_decay()
         return phi, _total(gradient), _total(length)
 
+    def squares(self) -> Tensor:
+        """Return the squares of the parameters before the step and of the displacement."""
+        before = _total(part for m in self.moved for part in m.squares())
+        v = (o - a for m in self.moved for o, a in _pieces(m.origin.expand_as(m.after), m.after))
+        return pack(before, _total(torch.dot(piece, piece) for piece in v))
+
     def _slope_of_decay(self) -> Tensor:
         return _total(m.decay * part for m in self.moved if m.decay for part in m.along(m.before))
 
