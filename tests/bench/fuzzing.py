@@ -201,7 +201,7 @@ def use_records(data: bytes, folder: Path, chance: Random) -> None:
         show_records(folder, screen, as_json=as_json)
         _require_plain(screen.file.getvalue(), as_json=as_json)
     is_painted = chance.random() < 0.02  # it takes a hundred times as long as the page
-    with contextlib.nullcontext() if is_painted else mock.patch.object(build, "paint"):
+    with contextlib.nullcontext() if is_painted else mock.patch.object(build, "_write_prints"):
         build.make_report(folder)
     with store.claim(folder, TINY) as claim:
         claim.append(mark(TINY, last_epoch(claim.records) + 1, "interrupted"))

@@ -201,7 +201,7 @@ def precious(tmp_path_factory):
 @pytest.fixture
 def unpainted(monkeypatch):
     """Without figures as PNG and PDF, which take seconds."""
-    monkeypatch.setattr("probstep.bench.report.build.paint", lambda *_: [])
+    monkeypatch.setattr("probstep.bench.report.build._write_prints", lambda *_: None)
 
 
 @pytest.fixture
