@@ -9,7 +9,7 @@ from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.drawing.scene import Scene
 from probstep.bench.report.drawing.svg import write_svg_file
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import hazards, reproduction, robust
+from probstep.bench.report.studies import averages, hazards, reproduction, robust
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ PAGES: dict[str, Page] = {
         read=robust.read_study,
         write=robust.write_study,
         draw=_draw_robust,
+    ),
+    "averages": Page(
+        about="averages of the weights and a horizon: how to use them, and what they are worth",
+        file="averages.md",
+        records=averages.RECORDS,
+        read=averages.read_study,
+        write=averages.write_study,
+        draw=lambda _: {},
     ),
     "hazards": Page(
         about="the default rule on unusual trainings, beside the plain optimizer",
