@@ -1,6 +1,6 @@
 """What an average of the weights and a decay at the end are worth: the plan `averages`, in less time.
 
-    python benchmarks/averages.py            # about 20 minutes of one core; 10 with two, as below
+    python benchmarks/averages.py            # about 20 minutes of one core
     python benchmarks/averages.py 0 2 &      # the first half of the runs
     python benchmarks/averages.py 1 2        # the second
 

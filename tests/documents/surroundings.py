@@ -142,6 +142,17 @@ def transformers_trainer(count: int) -> Names:
     return {"trainer": Trainer(LlamaForCausalLM(config), args, train_dataset=data)}
 
 
+def transformers_parts(count: int) -> Names:
+    """What a Trainer is made of."""
+    from transformers import Trainer
+
+    from probstep.integrations.transformers import adapt
+
+    trainer = transformers_trainer(count)["trainer"]
+    made_of = {"model": trainer.model, "args": trainer.args, "data": trainer.train_dataset}
+    return made_of | {"Trainer": Trainer, "adapt": adapt, "probstep": probstep}
+
+
 def accelerate_loop(count: int) -> Names:
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState, PartialState
@@ -427,6 +438,37 @@ def rate_rises_and_falls(names: Names) -> None:
     assert rates[-1] < 0.1 * max(rates)
 
 
+def classes_make_probsteps(names: Names) -> None:
+    a_step_adapts(names)
+    made = names["Careful"](names["model"].parameters(), weight_decay=0.1)
+    assert made.max_lr == 0.01
+
+
+def weights_are_averaged(names: Names) -> None:
+    opt_adapts(names)
+    assert names["average"].n_averaged == BATCHES
+
+
+def trainer_fits_and_averages(names: Names) -> None:
+    trainer_fits(names)
+    assert names["average"]._average_model.n_averaged == BATCHES
+
+
+def trainer_has_adapted_and_averaged(names: Names) -> None:
+    trainer_has_adapted(names)
+    assert names["average"].n_averaged == BATCHES
+
+
+def horizon_is_set(names: Names) -> None:
+    assert names["opt"].horizon == 10_000
+    a_step_adapts(names)
+
+
+def with_probstep(make: Callable[[int], Names]) -> Callable[[int], Names]:
+    """The same names, and the package."""
+    return lambda count: make(count) | {"probstep": probstep}
+
+
 FIRST = Surroundings(loop, opt_adapts)
 
 
@@ -510,6 +552,22 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("docs/history.md", "history = opt.history()"): Surroundings(trained_loop, history_was_shown),
     ("docs/history.md", "told = 0"): Surroundings(text_logger, events_were_logged_once),
     ("docs/state.md", "import torch"): Surroundings(nothing, recurrence_was_proved),
+    ("docs/averages.md", "from torch.optim.swa_utils import AveragedModel"): Surroundings(
+        loop, weights_are_averaged
+    ),
+    ("docs/averages.md", "from lightning.pytorch.callbacks import WeightAveraging"): Surroundings(
+        with_probstep(lightning_loop), trainer_fits_and_averages, needs="lightning"
+    ),
+    ("docs/averages.md", "from transformers import TrainerCallback"): Surroundings(
+        with_probstep(transformers_trainer), trainer_has_adapted_and_averaged, needs="transformers"
+    ),
+    ("docs/averages.md", "opt = probstep.ProbStep("): Surroundings(bare_optimizer, horizon_is_set),
+    ("docs/trainers.md", "built = (probstep.AdamW"): Surroundings(
+        transformers_parts, trainer_has_adapted, accumulates=True, needs="transformers"
+    ),
+    ("docs/trainers.md", "opt = probstep.AdamW("): Surroundings(
+        loop_with_optimizer, classes_make_probsteps
+    ),
     ("docs/trainers.md", "from probstep.integrations.lightning"): Surroundings(
         lightning_loop, trainer_fits, accumulates=True, needs="lightning"
     ),

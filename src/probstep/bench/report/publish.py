@@ -11,7 +11,15 @@ from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.figures.gauge import draw_gauge
-from probstep.bench.report.studies import front, hazards, reproduction, robust, several, suggest
+from probstep.bench.report.studies import (
+    averages,
+    front,
+    hazards,
+    reproduction,
+    robust,
+    several,
+    suggest,
+)
 from probstep.drawing.scene import MODES, Scene, in_mode
 from probstep.drawing.svg import write_svg_file
 
@@ -72,6 +80,14 @@ PAGES: dict[str, Page] = {
         read=robust.read_study,
         write=robust.write_study,
         draw=_draw_robust,
+    ),
+    "averages": Page(
+        about="averages of the weights and a horizon: how to use them, and what they are worth",
+        file="averages.md",
+        records=averages.RECORDS,
+        read=averages.read_study,
+        write=averages.write_study,
+        draw=lambda _: {},
     ),
     "hazards": Page(
         about="the default rule on unusual trainings, beside the plain optimizer",
