@@ -139,7 +139,7 @@ bit for bit.
 
 ```python
 found = probstep.suggest(optimizer, batches, lambda batch: loss_fn(model(batch[0]), batch[1]))
-print(found)  # The rate 0.012 is suggested (between 0.0047 and 0.029).
+print(found)  # The rate 1.4 is suggested (between 0.39 and 4.9).
 print(found.sparkline())  # the posterior of log10 rate; found.plot() draws it, with matplotlib
 for group in optimizer.param_groups:
     group["lr"] *= found.scale
