@@ -33,7 +33,7 @@ class Gauge:
     Args:
         factor: The present rate over the rate allowed: 0.25 is four times too low. NaN before a probe
             could judge.
-        low: The lower end of the interval that holds this factor in nine of ten cases.
+        low: The lower end of the interval that is meant to hold this factor in nine of ten cases.
         high: Its upper end.
         rate: The present rate, of the first group that moves.
         limit: What limits the rate allowed: "curvature" or "noise"; "" before a probe could judge.

@@ -24,7 +24,7 @@ TRIES = 8  # forward passes of one probe; the first may take as many as a search
 LEAST_WEIGHT = 0.1  # of a probe in the averages
 DEVIATIONS = 1.645  # on either side: nine of ten cases
 # What the theory leaves open, as a standard deviation of the logarithm of the rate allowed.
-OPEN = {"curvature": 0.35, "noise": 0.7}
+OPEN = 0.7
 NOISE_AFTER = 50  # losses, before which nothing is stationary
 UNKNOWN = 1.0  # the variance of one probe's logarithm before there are several
 
@@ -197,11 +197,13 @@ class WatchRule:
         """
         if not state.limit.probes:
             return Gauge(rate=rate, history=tuple(state.history.readings))
-        by_curvature = setting.multiplier / math.exp(state.limit.mean)
+        # With momentum the best rates lie lower by this root (docs/suggest.md).
+        allowed = math.sqrt(1 - setting.beta) * math.exp(state.limit.mean)
+        by_curvature = setting.multiplier / allowed
         by_noise = _excess_by_noise(state.robust, setting)
         limit = "noise" if by_noise > max(by_curvature, 1.0) else "curvature"
         factor = by_noise if limit == "noise" else by_curvature
-        deviation = math.sqrt(state.limit.variance + OPEN[limit] ** 2)
+        deviation = math.sqrt(state.limit.variance + OPEN**2)
         width = math.exp(DEVIATIONS * deviation)
         return Gauge(
             factor=factor,
