@@ -243,3 +243,20 @@ def test_it_lowers_the_loss_from_a_rate_far_too_small(tmp_path):
     train(adapt(adapted))
     gains = [before - t.evaluate(for_language_model())["eval_loss"] for t in (bare, adapted)]
     assert gains[1] > 10 * gains[0] > 0
+
+
+def test_a_list_of_optimizers_is_adapted_as_one(tmp_path):
+    model = language_model()
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    inner = set(map(id, matrices))
+    others = [p for p in model.parameters() if id(p) not in inner]
+    opt = ProbStep([torch.optim.Muon(matrices, lr=1.0), torch.optim.AdamW(others, lr=1e-8)])
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=STEPS, per_device_train_batch_size=SIZE,
+        lr_scheduler_type="constant", use_cpu=True, dataloader_pin_memory=False, report_to=[],
+        save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Trainer(model, arguments, train_dataset=for_language_model(), optimizers=(opt, None))
+    adapt(trainer).train()
+    assert opt.metrics()["probes/search"] == 1
+    assert all(1e-5 < rate < 1 for rate in opt.effective_lr)
