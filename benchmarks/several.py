@@ -29,7 +29,7 @@ from probstep.bench.data import read_cifar, read_idx_images, read_idx_labels, re
 
 RECORDS = Path(__file__).parent / "records" / "several.jsonl"
 HELD_OUT = 1024
-FACTORS = tuple(10 ** (k / 2) for k in (-1, 0, 1, 2))
+FACTORS = tuple(10 ** (k / 2) for k in (-1, 0, 1, 2, 3))
 STARTS = ("defaults", (1e-8, 1.0), (1.0, 1e-8))
 
 Batch = tuple[Tensor, Tensor]

@@ -447,18 +447,27 @@ def test_lists_that_cannot_step_as_one_are_refused():
     with pytest.raises(ValueError, match="maximize"):
         probstep.ProbStep([sgd, optim.Adam([w], maximize=True)])
     rate = torch.tensor(0.1)
-    with pytest.raises(ValueError, match="one tensor as"):
+    with pytest.raises(ValueError, match="one tensor as their lr"):
         probstep.ProbStep([optim.SGD([v], lr=rate), optim.SGD([w], lr=rate)])
     with pytest.raises(ValueError, match="on cpu and meta"):
         probstep.ProbStep([sgd, optim.Adam([nn.Parameter(torch.ones(1, device="meta"))])])
 
 
+def groups_of(count):
+    return [{"params": [p]} for p in parameters(*range(count))]
+
+
 def test_more_than_eight_groups_or_a_rule_without_a_search_cannot_have_a_scale_each():
-    many = [{"params": [p]} for p in parameters(*range(1, 10))]
     with pytest.raises(ValueError, match="there are 9"):
-        probstep.ProbStep(optim.SGD(many, lr=0.1), per_group=True)
+        probstep.ProbStep(optim.SGD(groups_of(9), lr=0.1), per_group=True)
+    opt = probstep.ProbStep(optim.SGD(groups_of(8), lr=0.1), per_group=True)
+    with pytest.raises(ValueError, match="there are 9"):
+        opt.add_param_group(*groups_of(1))
+    with pytest.raises(ValueError, match="one tensor as their lr"):
+        probstep.ProbStep(optim.SGD(groups_of(2), lr=torch.tensor(0.1)), per_group=True)
+    sgd = optim.SGD(groups_of(2), lr=0.1)
     with pytest.raises(ValueError, match="needs a rule that searches"):
-        probstep.ProbStep(optim.SGD(many[:2], lr=0.1), rule=probstep.PaperRule(), per_group=True)
+        probstep.ProbStep(sgd, rule=probstep.PaperRule(), per_group=True)
 
 
 def test_the_papers_rule_scales_a_list_as_one():

@@ -70,22 +70,16 @@ def refuse_unusable_list(optimizers: Sequence[optim.Optimizer]) -> None:
         raise ValueError(
             "ProbStep([]) has nothing to adapt: give one optimizer, or a list of several."
         )
+    _refuse_shared_rates([optimizer.param_groups for optimizer in optimizers])
     owners: dict[int, int] = {}
-    shared: dict[int, int] = {}
     for k, optimizer in enumerate(optimizers):
-        for group in optimizer.param_groups:
-            if isinstance(group["lr"], Tensor) and shared.setdefault(id(group["lr"]), k) != k:
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            if owners.setdefault(id(p), k) != k:
                 raise ValueError(
-                    f"Optimizers {shared[id(group['lr'])]} and {k} of the list have one tensor as "
-                    "their lr, and their rates differ: give each a tensor of its own."
+                    f"A parameter of shape {tuple(p.shape)} is in optimizer {owners[id(p)]} of the "
+                    f"list and in optimizer {k}: it would be moved twice. Give every parameter to one "
+                    "of them."
                 )
-            for p in group["params"]:
-                if owners.setdefault(id(p), k) != k:
-                    raise ValueError(
-                        f"A parameter of shape {tuple(p.shape)} is in optimizer {owners[id(p)]} of "
-                        f"the list and in optimizer {k}: it would be moved twice. Give every "
-                        "parameter to one of them."
-                    )
     params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     kinds = sorted({p.device.type for p in params})
     if len(kinds) > 1:
@@ -108,6 +102,18 @@ def check_per_group(groups: Sequence[Mapping[str, object]], *, is_searching: boo
             f"{MOST_GROUPS} cannot be told apart at a fair price. Put parameters that are alike into "
             "one group (body and head, embeddings and the rest)."
         )
+    _refuse_shared_rates([[group] for group in groups])
+
+
+def _refuse_shared_rates(members: Sequence[Sequence[Mapping[str, object]]]) -> None:
+    owners: dict[int, int] = {}
+    for k, groups in enumerate(members):
+        rates = [group["lr"] for group in groups if isinstance(group["lr"], Tensor)]
+        if any(owners.setdefault(id(rate), k) != k for rate in rates):
+            raise ValueError(
+                "Two optimizers or groups that get a scale each have one tensor as their lr, and it "
+                "cannot have two values: give each a tensor of its own."
+            )
 
 
 def checked(value: T, name: str, method: str) -> T:

@@ -656,6 +656,8 @@ class ProbStep(Wrapper):
         count = 0 if members is None else len(members.counts())
         if len(memory.ratios.members) == count:
             return
+        if self.per_group:
+            check_per_group(self.param_groups, is_searching=self.rule.chooses_lengths)
         memory.ratios = Ratios([Member() for _ in range(count)])
         if self.rule.chooses_lengths and not self.rule.is_searching(memory.rule):
             self.rule.search_again(memory.rule)  # rates that were found for other members

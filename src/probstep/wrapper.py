@@ -11,11 +11,13 @@ from .step.joint import Joint
 
 def as_one(optimizer: optim.Optimizer | Sequence[optim.Optimizer]) -> optim.Optimizer:
     """Return a list of optimizers as one optimizer, and one as it is."""
-    optimizers: Any = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+    is_list = isinstance(optimizer, list | tuple)
+    optimizers: Any = optimizer if is_list else [optimizer]
     for base in optimizers:
         refuse_unusable(base)
         _refuse_wrapped(base)
-    refuse_unusable_list(optimizers)
+    if is_list:
+        refuse_unusable_list(optimizers)
     return Joint(optimizers) if len(optimizers) > 1 else optimizers[0]
 
 

@@ -360,3 +360,20 @@ def test_lightnings_weight_averaging_takes_our_average_and_leaves_the_training_a
     assert average._average_model.n_averaged == 2 * BATCHES
     assert trainer.optimizers[0].metrics() == alone.optimizers[0].metrics()
     assert not torch.equal(module.net[0].weight, last.net[0].weight)
+
+
+def test_a_list_of_optimizers_is_adapted_as_one():
+    class Two(Module):
+        def configure_optimizers(self):
+            matrices = [p for p in self.net.parameters() if p.ndim == 2]
+            others = [p for p in self.net.parameters() if p.ndim != 2]
+            bases = [torch.optim.Muon(matrices, lr=1.0), torch.optim.AdamW(others, lr=1e-8)]
+            return ProbStep(bases)
+
+    module = Two()
+    trainer = Trainer(max_epochs=2, callbacks=[LearningRateAdaptation()], **QUIET)
+    trainer.fit(module, DataLoader(batches(), batch_size=8))
+    rates = trainer.optimizers[0].effective_lr
+    assert 1e-5 < rates["Muon"] < 1
+    assert 1e-5 < rates["AdamW"] < 1
+    assert trainer.callback_metrics["effective_lr/AdamW"].item() == pytest.approx(rates["AdamW"])

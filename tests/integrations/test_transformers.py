@@ -323,3 +323,20 @@ def test_an_average_is_a_callback_and_changes_nothing(tmp_path):
     assert average.n_averaged == STEPS
     assert torch.equal(weights_of(trainer), weights_of(alone))
     assert not torch.equal(next(average.parameters()), next(trainer.model.parameters()))
+
+
+def test_a_list_of_optimizers_is_adapted_as_one(tmp_path):
+    model = language_model()
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    inner = set(map(id, matrices))
+    others = [p for p in model.parameters() if id(p) not in inner]
+    opt = ProbStep([torch.optim.Muon(matrices, lr=1.0), torch.optim.AdamW(others, lr=1e-8)])
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=STEPS, per_device_train_batch_size=SIZE,
+        lr_scheduler_type="constant", use_cpu=True, dataloader_pin_memory=False, report_to=[],
+        save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Trainer(model, arguments, train_dataset=for_language_model(), optimizers=(opt, None))
+    adapt(trainer).train()
+    assert opt.metrics()["probes/search"] == 1
+    assert all(1e-5 < rate < 1 for rate in opt.effective_lr)

@@ -191,7 +191,10 @@ def prepare(parts: Parts, memory: Memory, attempt: Attempt, ranks: Ranks) -> Non
         return
     attempt.keep(is_search=is_searching)
     if not is_known and not memory.keeps_weights:
+        if parts.members is not None:
+            attempt.factors = parts.members.units()
         memory.keeps_weights = keeps_weights(attempt, parts.base, ranks)
+        attempt.factors = factors_of(parts, memory)
     if memory.keeps_weights:
         attempt.shorten_by_rate()
 

@@ -7,10 +7,12 @@ optimizer takes the step, and the loss, read a step later, tells.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, optim
 
+from .joint import bases_of
 from .ranks import local
 
 LARGE = 1 << 15  # elements; from here on a sum, which only reads, is cheaper than torch's own check
@@ -71,12 +73,13 @@ def found_on_device(optimizer: optim.Optimizer) -> Tensor | None:
 
     None for one that cannot, or that a gradient scaler has told already.
     """
+    bases = bases_of(optimizer)
     is_fused = all(group.get("fused") for group in optimizer.param_groups)
-    if not (is_fused and getattr(optimizer, "_step_supports_amp_scaling", False)):
+    if not (is_fused and all(getattr(b, "_step_supports_amp_scaling", False) for b in bases)):
         return None
     grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
     grads = [local(grad) for grad in grads if grad is not None]
-    if not grads or getattr(optimizer, "found_inf", None) is not None:
+    if not grads or any(getattr(base, "found_inf", None) is not None for base in bases):
         return None
     device = grads[0].device
     found = torch.zeros((), device=device)
@@ -90,8 +93,11 @@ def skipping(optimizer: optim.Optimizer, found: Tensor | None) -> Iterator[None]
     if found is None:
         yield
         return
-    optimizer.found_inf = found  # type: ignore[attr-defined]
+    bases: list[Any] = list(bases_of(optimizer))
+    for base in bases:
+        base.found_inf = found
     try:
         yield
     finally:
-        del optimizer.found_inf  # type: ignore[attr-defined]
+        for base in bases:
+            del base.found_inf

@@ -60,6 +60,11 @@ class Members:
         """Return the ratio of each group."""
         return [r for r, count in zip(ratios, self.counts(), strict=True) for _ in range(count)]
 
+    def units(self) -> list[float]:
+        """Return factors that give every member the rate of the first, whatever the users gave."""
+        unit = leading_rate(self.base.param_groups)
+        return self.factors([unit / (leading_rate(own) or 1.0) for own in self.groups()])
+
     def groups(self) -> list[Groups]:
         """Return the groups of each member."""
         return list(_cut(self.base.param_groups, self.counts()))
@@ -130,8 +135,8 @@ def search_members(
         return before
     rates = [leading_rate(groups) or 1.0 for groups in members.groups()]
     settings = members.settings(memory.first_rates)
-    attempt.factors = members.factors([1 / rate for rate in rates])
-    attempt.try_at(1.0)
+    attempt.factors = members.units()
+    attempt.try_at(1 / (leading_rate(members.base.param_groups) or 1.0))
     parts = [members.part(attempt.moved, k)[0].keeping_direction() for k in range(len(rates))]
     attempt.moved.resize(0.0, was=1.0)
     counts = [torch.tensor(len(part.moved)) for part in parts]  # of parameters with a gradient

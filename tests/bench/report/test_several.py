@@ -51,4 +51,4 @@ def test_a_run_is_known_by_what_was_given():
         key({"problem": p.name, "pair": p.pair, "way": way, "given": given, "seed": seed})
         for p, way, given, seed in runs(1)
     ]
-    assert len(keys) == len(set(keys)) == 19 * len(PROBLEMS)
+    assert len(keys) == len(set(keys)) == 28 * len(PROBLEMS)
