@@ -30,6 +30,7 @@ PICTURE = """<picture>
   <img alt="The final training loss against the initial rate" src="figures/front-light.svg">
 </picture>
 """
+PANEL = (240.0, 170.0)  # small enough for a phone to show its numbers
 LEGEND = {"fixed": "fixed rate", "default rule": "ProbStep, from the same rate"}
 
 
@@ -62,7 +63,7 @@ def draw_study(study: Study) -> Figure:
     if figure is None:
         raise ValueError("The records have no initial rates to draw.")
     legend = [replace(line, name=LEGEND[line.name]) for line in figure.legend]
-    return replace(figure, legend=legend, row_names=())
+    return replace(figure, legend=legend, row_names=(), size=PANEL)
 
 
 def write_study(study: Study) -> str:
