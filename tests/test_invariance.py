@@ -44,3 +44,14 @@ def test_the_loss_times_a_power_of_two_trains_alike(name, exponent):
 def test_tiny_and_huge_losses_train_as_well_as_others(name, unit):
     losses, _ = trained(name, unit)
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_first_batch_without_a_gradient_leaves_the_parameters_alone(name):
+    weight = nn.Parameter(torch.ones(3))
+    opt = ProbStep(BASES[name]([weight], 1.0))
+    opt.step(lambda: (0 * weight).sum())
+    assert torch.equal(weight.detach(), torch.ones(3))
+    for _ in range(20):
+        loss = opt.step(lambda: weight.square().sum())
+    assert loss < 1.0

@@ -20,8 +20,7 @@ from .randomness import RandomState
 from .ranks import Ranks
 
 FAINT = 2.0**-12  # of the length of the parameters: a shorter step is measured coarsely in float32
-MOST = 40  # powers of two by which a step grows at once
-TRIES = 6
+MOST, TRIES = 30, 3  # powers of two at once, and how often: rates must stay within float32
 
 
 class Attempt:

@@ -74,7 +74,7 @@ def loss_share(loss: float, target: float, setting: Setting) -> float:
 
     With momentum it is less: N, the excess that noise causes, may be NOISE times all that is left.
 
-    >>> loss_share(2.0, target=1.0, setting=Setting(beta=0.9))
+    >>> round(loss_share(2.0, target=1.0, setting=Setting(beta=0.9)), 3)
     0.52
     """
     return min(target, 4 * (1 - setting.beta) * NOISE) * loss

@@ -18,6 +18,7 @@ SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is short
 FALLEN = (
     0.1  # of the scale that was found: below it, a new level of the loss calls for a new search
 )
+RESERVE = (1.5, 1000)  # of the budget per step, and until when: forward passes kept for surprises
 STRAIGHT_PROBES = 2  # in a row, after which the scale returns fast to what was found
 RETURN = (
     0.5,
@@ -108,8 +109,11 @@ class RobustRule:
             return True  # the first search, whatever it costs
         at_once, per_step = self.budget
         is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
-        is_wanted = is_uncertain or state.alarm.is_asking
-        return is_wanted and state.forwards < at_once + per_step * state.t
+        allowed = at_once + per_step * state.t
+        if state.alarm.is_asking:  # it must not wait: what blows up grows at every step
+            share, until = RESERVE
+            allowed += share * per_step * min(state.t, until)
+        return (is_uncertain or state.alarm.is_asking) and state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
