@@ -25,7 +25,6 @@ NOT_RUN = {
     r"probstep run demo ": "it takes a minute; the plan is read instead",
     r"probstep run paper(-small)? ": "it needs data sets and hours; the plan is read instead",
     r"probstep export runs/paper-small ": "it needs those runs; that it is a command is tested",
-    r"python examples/": "tests/integrations/test_examples.py runs it",
     r"python benchmarks/": "it takes minutes of a machine of its own; that it exists is tested",
     r"probstep live ": "it serves until it is stopped; tests/bench/live does that",
     r"probstep --install-completion": "it changes the start-up files of the user's shell",
