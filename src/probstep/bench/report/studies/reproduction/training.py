@@ -56,7 +56,7 @@ def judge_best(evidence: Evidence) -> Verdict:
         f"a slow optimizer counts against the rule; {percent(same)} are as close to the best "
         "fixed rate of their own optimizer. The budget is short: a small rate has little time."
     )
-    word: Word = "confirmed" if close >= MOST else "partly" if close > beside else "refuted"
+    word: Word = "confirmed" if close >= MOST else "partly" if close > beside else _no(rest)
     return Verdict(word, said, why, len(ours) + len(fixed), _count_nets(ours))
 
 
@@ -92,10 +92,8 @@ def judge_large(evidence: Evidence) -> Verdict:
         if named
         else "Adam on fmnist is not among them."
     )
-    nets = _count_nets(large)
-    none: Word = "refuted" if nets == len(NETS) else "not at this scale"  # others may yet fail
-    word: Word = "confirmed" if named else "partly" if lost else none
-    return Verdict(word, said, why, len(large), nets)
+    word: Word = "confirmed" if named else "partly" if lost else _no(large)
+    return Verdict(word, said, why, len(large), _count_nets(large))
 
 
 def judge_rivals(evidence: Evidence) -> Verdict:
@@ -188,6 +186,11 @@ def _compare(pairs: Sequence[tuple[End, End]], label: str) -> tuple[str, float]:
         f"same run without; median difference {100 * median(gaps):+.1f} points, worst "
     )
     return text + f"{100 * min(gaps):+.0f}", same
+
+
+def _no(ends: Sequence[End]) -> Word:
+    """What is not so on some nets may be so on those that are not on record."""
+    return "refuted" if _count_nets(ends) == len(NETS) else "not at this scale"
 
 
 def _count_nets(ends: Iterable[End]) -> int:
