@@ -133,7 +133,7 @@ FIXED = [0.1, 0.2, 0.5, 0.95, 0.5, 0.1]
     [
         ([0.95] * 5 + [0.1], "confirmed"),
         ([0.2, 0.5, 0.95, 0.95, 0.5, 0.1], "partly"),
-        ([0.1] * 6, "refuted"),
+        ([0.1] * 6, "not at this scale"),
     ],
 )
 def test_near_the_best_is_a_matter_of_how_many(adam, word):
