@@ -213,3 +213,36 @@ def test_a_surprise_halves_a_rate_above_all_that_was_searched_at_once():
     for multiplier, expected in ((1.0, 1.0), (1.5, 0.5)):
         state, scale = trained()
         assert rule.notice(state, 100.0, scale, Setting(multiplier)) == expected
+
+
+def test_what_a_confirmed_surprise_leaves_is_at_least_half_of_where_it_came():
+    state = Alarm()
+    alarm.ask(state, scale=1.0)
+    alarm.ask(state, scale=0.1)  # of the same episode
+    alarm.answer(state, scale=0.01, t=100, is_confirmed=True)
+    assert state.ceiling == 0.5
+    alarm.ask(state, scale=0.4)
+    alarm.answer(state, scale=0.3, t=200, is_confirmed=True)
+    assert (state.ceiling, state.confirmed_at) == (0.3, 200)
+
+
+def test_a_new_level_lifts_the_ceiling():
+    state = Alarm(ceiling=0.1)
+    for _ in range(3):
+        alarm.is_new_level(state, is_surprise=True)
+    assert state.ceiling == math.inf
+
+
+def test_a_surprise_leaves_what_probes_have_said():
+    (surprised, _), (quiet, _) = trained(100.0), trained(1.0)
+    assert surprised.belief == quiet.belief
+
+
+def test_the_probe_that_a_surprise_asks_for_does_not_wait_for_the_budget():
+    rule = RobustRule()
+    state, _ = trained(100.0)
+    at_once, per_step = rule.budget
+    state.forwards = int(at_once + per_step * state.t) + 1
+    assert rule.is_due(state)
+    state.forwards += int(1.5 * per_step * state.t) + 1
+    assert not rule.is_due(state)

@@ -243,3 +243,14 @@ def test_a_part_left_out_changes_what_is_answered(part):
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match=f"{next(iter(settings))}="):
         RobustRule(**settings)
+
+
+def test_below_what_was_found_two_straight_probes_let_the_scale_rise_fourfold():
+    rule = RobustRule()
+    state = settled()
+    state.search.found = 100.0
+    straight = seen(0.9, slope=0.1)  # falls by all of its slope
+    assert rule.judge(state, straight).factor == rule.up
+    assert rule.judge(state, straight).factor == 4.0
+    state.search.found = 0.1
+    assert rule.judge(state, straight).factor == rule.up
