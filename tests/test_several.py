@@ -129,7 +129,7 @@ def test_later_probes_correct_a_ratio_that_is_wrong():
         opt.step(lambda: (5 * (v - a).square() + 0.5 * (w - b).square()).sum())
 
     step()
-    for member, factor in zip(opt._memory.ratios.members, (30.0, 1 / 30), strict=True):
+    for member, factor in zip(opt._binding.memory.ratios.members, (30.0, 1 / 30), strict=True):
         member.ratio *= factor
     wrong = opt.effective_lr[1] / opt.effective_lr[0]
     for _ in range(150):
@@ -142,7 +142,7 @@ def test_later_probes_correct_a_ratio_that_is_wrong():
 def test_what_tells_members_apart_costs_no_more_than_its_budget():
     model, opt = begin(muon_adamw)
     train(model, opt, batches(100))
-    spent = opt._memory.ratios.forwards
+    spent = opt._binding.memory.ratios.forwards
     assert 4 <= spent <= 2 * ratios.AT_ONCE + ratios.PER_STEP * 100 + 1
 
 
@@ -152,7 +152,7 @@ def test_a_look_at_one_member_moves_no_parameter(monkeypatch):
         monkeypatch.setattr(ratios, "PER_STEP", 0.0)
         model, opt = begin(muon_adamw)
         train(model, opt, batches(2))
-        return opt._memory.ratios.forwards, [p.detach().clone() for p in model.parameters()]
+        return opt._binding.memory.ratios.forwards, [p.detach().clone() for p in model.parameters()]
 
     (looks, with_looks), (none, without) = after(4.0), after(0.0)
     assert looks > none == 0

@@ -166,7 +166,7 @@ def test_a_new_search_forgets_rates_and_remembers_losses():
     model, opt = start("adam", rule=rule)
     for batch in batches(30):
         step_with_closure(opt, model, batch)
-    state = opt._current.rule
+    state = opt._binding.current.rule
     losses, t = copy.copy(state.alarm), state.t
     rule.search_again(state)
     assert rule.is_searching(state)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
+from .rules import Rule
 
 # Keys that stand beside `d` in the groups of D-Adaptation, Prodigy and their kind. Their first steps
 # look like any other optimizer's, so behaviour cannot tell.
@@ -86,6 +87,31 @@ def refuse_unusable_list(optimizers: Sequence[optim.Optimizer]) -> None:
         raise ValueError(
             f"The optimizers of the list have parameters on {' and '.join(kinds)}: one step cannot be "
             "judged there. Put the model on one kind of device before the optimizers are made."
+        )
+
+
+def refuse_idle_settings(
+    rule: Rule, *, is_stretching: bool, max_lr: float | None, is_default: bool
+) -> None:
+    """Raise for settings that the rule leaves without an effect.
+
+    Args:
+        rule: Which one.
+        is_stretching: There is a lower bound, or noise.
+        max_lr: The largest rate that a step may use; None without a limit.
+        is_default: Nobody has chosen the rule.
+    """
+    if rule.chooses_lengths and is_stretching:
+        default = ", the default," if is_default else ""
+        raise ValueError(
+            f"{type(rule).__name__}{default} decides on the length of steps by itself: "
+            "lower_bound and noise go with PaperRule(). Add rule=probstep.PaperRule(), or leave "
+            "them out."
+        )
+    if rule.only_watches and max_lr is not None:
+        raise ValueError(
+            f"{type(rule).__name__} moves no rate, so it cannot keep one below max_lr. Leave "
+            "max_lr out."
         )
 
 

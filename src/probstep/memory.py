@@ -275,6 +275,11 @@ class Memory:
         if limit:
             self.history.limited(limit)
 
+    def record_skipped(self, step: int) -> None:
+        """Take over that a step without a probe was not taken: its batch was not finite."""
+        self.decisions["skipped"] += 1
+        self.history.add("not finite", step)
+
 
 class Published(dict[str, Any]):
     """The plain copy of a memory that lies in every group; it is printed with the group, hence short.

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from ..binding import MEMORY
 from ..history import History, Ledger
-from ..optimizer import MEMORY, ProbStep
+from ..optimizer import ProbStep
 
 Source = ProbStep | History | Mapping[str, Any] | str | Path
 

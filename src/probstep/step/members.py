@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
+from ..checks import check_per_group
 from ..memory import Memory
 from ..ratios import balance, geometric_mean, learn
 from ..rules import Rule, Setting
@@ -90,6 +91,15 @@ class Members:
             params = [p for k in open_ones for group in groups[k] for p in group["params"]]
             found = torch.tensor(float(any(p.grad is not None for p in params)))
             ratios.is_wanted = bool(ranks.total(found.to(params[0].device)).item())
+
+
+def members_of(base: optim.Optimizer, rule: Rule, *, per_group: bool) -> Members | None:
+    """Return what has a ratio of its own; None if all steps at one scale."""
+    if per_group:
+        check_per_group(base.param_groups, is_searching=rule.chooses_lengths)
+    elif not (rule.chooses_lengths and len(bases_of(base)) > 1):
+        return None
+    return Members(base, per_group)
 
 
 class Alone:

@@ -1,0 +1,51 @@
+"""What the next step needs: a probe, a new search, its loss."""
+
+from ..memory import Memory
+from ..rules import Rule
+from ..schedule import Schedule
+from .base import Groups, count_moving, keep_up, may_have_risen, rates_are_zero
+
+
+def probe_is_due(rule: Rule, schedule: Schedule | None, memory: Memory, groups: Groups) -> bool:
+    """Say whether the next step is probed, at the rates that the groups have now.
+
+    Args:
+        rule: It may be told to search again.
+        schedule: When to probe; None leaves it to the rule.
+        memory: What earlier steps left.
+        groups: The optimizer's.
+    """
+    if memory.is_frozen or rates_are_zero(groups):
+        return False
+    if rule.chooses_lengths:
+        _search_again_if_changed(rule, memory, groups)
+    return probe_will_be_due(rule, schedule, memory)
+
+
+def probe_will_be_due(rule: Rule, schedule: Schedule | None, memory: Memory) -> bool:
+    """Say the same for rates that stay as they are."""
+    if memory.is_frozen:
+        return False
+    if schedule is None:
+        return rule.is_due(memory.rule) or memory.ratios.is_wanted
+    return schedule.is_due(memory.steps)
+
+
+def is_listening(rule: Rule, memory: Memory) -> bool:
+    """Say whether the rule wants the loss of every step."""
+    return rule.chooses_lengths and not memory.is_frozen
+
+
+def _search_again_if_changed(rule: Rule, memory: Memory, groups: Groups) -> None:
+    """Let the rule search again if a rate has risen far, layers were unfrozen or a group is new."""
+    is_searching = rule.is_searching(memory.rule)
+    has_changed = may_have_risen(groups, memory.first_rates) and keep_up(
+        groups, memory.first_rates, is_searching=is_searching
+    )
+    moving = count_moving(groups)
+    if moving > memory.moving:
+        has_changed |= memory.moving > 0 and not is_searching
+        memory.moving = moving
+    if has_changed:
+        rule.search_again(memory.rule)
+        memory.history.add("restarted", memory.steps + 1)

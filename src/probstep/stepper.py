@@ -1,0 +1,255 @@
+"""Stepper: one step, from the loss that arrives to what is remembered of it and said about it.
+
+What a step does to the parameters is in `step/`. Here it is decided whether a step is probed, the rule
+hears the loss of the step before, and what became of the step goes into the memory.
+"""
+
+import functools
+import weakref
+
+import torch
+from torch import Tensor, nn, optim
+
+from .binding import Binding
+from .memory import Memory
+from .metrics import Rates
+from .notices import Notices
+from .schedule import Schedule
+from .step.adapt import Parts, adapt, factors_of
+from .step.arrival import Arrival, Arrived, Batch, Given
+from .step.base import (
+    are_stuck_at_zero,
+    devices_of,
+    has_gradients,
+    largest_scale,
+    params_of,
+    rates_are_zero,
+    setting_of,
+    sign_of,
+    step_at,
+)
+from .step.closures import Forward
+from .step.due import is_listening, probe_is_due, probe_will_be_due
+from .step.ending import Ending
+from .step.joint import bases_of, name_of
+from .step.observe import BARE, observe
+from .step.ranks import Parallel, Ranks
+from .step.unprobed import TAKEN, Unprobed, step_unprobed
+
+
+class Stepper:
+    """Takes one step after another.
+
+    Args:
+        parts: What every step is made of.
+        binding: The memory.
+        arrival: How a loss comes in.
+        ending: The end of training.
+        notices: What is said to the user.
+        model: The model, if the user gave it.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        binding: Binding,
+        arrival: Arrival,
+        ending: Ending,
+        notices: Notices,
+        model: nn.Module | None,
+    ) -> None:
+        self._parts, self._binding, self._arrival = parts, binding, arrival
+        self._ending, self._notices, self._model = ending, notices, model
+        self._parallel = Parallel()
+        self._is_stepping = False
+
+    def step(
+        self,
+        closure: Forward | None,
+        given: Given,
+        schedule: Schedule | None,
+        max_lr: float | None,
+        ranks: Ranks,
+    ) -> Tensor | None:
+        """Take one step, probed if that is due and the loss can be evaluated again; return the loss.
+
+        Args:
+            closure: Returns the loss of the batch, if the user gave one.
+            given: What he gave instead.
+            schedule: When to probe; None leaves it to the rule.
+            max_lr: The largest rate that the step may use; None without a limit.
+            ranks: Who else takes the step.
+        """
+        parts, binding, tape = self._parts, self._binding, self._parts.tape
+        if parts.members is not None:
+            binding.see_new_groups()
+        is_probed = self.is_due(schedule)
+        kept: Memory | None = None
+        if is_probed:
+            binding.settle()
+            kept = binding.current.copy()
+        self._is_stepping = True
+        grad_mode = torch.is_grad_enabled()
+        try:
+            torch._C._set_grad_enabled(True)  # cheaper than contexts; for the closure
+            arrived = self._arrival.receive(closure, given, parts.base, record=is_probed)
+            torch._C._set_grad_enabled(False)
+            if self._arrival.has_piled_gradients:
+                self._notices.of_piled_gradients()
+            memory = binding.current
+            with self._ending.decayed(parts.base.param_groups, memory.steps):
+                self._tell_rule(memory)
+                if arrived.loss is None and arrived.again is not None:
+                    arrived = self._with_loss(memory, arrived, is_probed=is_probed)
+                if max_lr is not None:
+                    self._limit(memory, max_lr)
+                if ranks.size > 1:
+                    self._parallel.see((self._model, *tape.modules))
+                    self._parallel.refuse_join()
+                self._take(memory, arrived, ranks, is_probed=is_probed)
+        except BaseException:
+            if kept is not None:
+                binding.memory = kept  # so that the step can be taken again
+            raise
+        finally:
+            torch._C._set_grad_enabled(grad_mode)
+            self._is_stepping = False
+            self._arrival.clear()
+            tape.clear()
+        if closure is None and probe_will_be_due(parts.rule, schedule, memory):
+            tape.mark(devices_of(parts.base))
+        return arrived.loss
+
+    def is_due(self, schedule: Schedule | None) -> bool:
+        """Say whether the next step is probed, at the rates that the groups have now."""
+        base = self._parts.base
+        return probe_is_due(self._parts.rule, schedule, self._binding.current, base.param_groups)
+
+    def scale(self, max_lr: float | None) -> float:
+        """Return the scale of the next step, so low that no rate is above `max_lr`."""
+        memory, groups = self._binding.current, self._parts.base.param_groups
+        if max_lr is None:
+            return memory.scale
+        factors = factors_of(self._parts, memory)
+        with self._ending.decayed(groups, memory.steps):
+            return min(memory.scale, largest_scale(groups, max_lr, factors))
+
+    def rates(self, max_lr: float | None) -> list[float]:
+        """Return the rates of the next step, one number per group; by name if members have ratios."""
+        memory, members = self._binding.current, self._parts.members
+        groups = self._parts.base.param_groups
+        with self._ending.decayed(groups, memory.steps):
+            scale, factors = self.scale(max_lr), factors_of(self._parts, memory)
+            rates = [float(group["lr"]) * scale for group in groups]
+        if members is None or factors is None:
+            return rates
+        rates = [rate * factor for rate, factor in zip(rates, factors, strict=True)]
+        return Rates(rates, members.names())
+
+    def watch_base(self) -> None:
+        """Say so if the base steps and nobody has called the ProbStep around it."""
+        me = weakref.ref(self)  # the base may outlive us
+        for base in bases_of(self._parts.base):
+            base.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
+
+    def notice_step_of(self, base: optim.Optimizer) -> None:
+        """Say so if it is not our step that it takes, unless it has another ProbStep."""
+        if not self._is_stepping and self._binding.is_in_place:
+            self._notices.of_step_of_base(type(base).__name__)
+
+    def _tell_rule(self, memory: Memory) -> None:
+        """Tell the rule the loss of the step before, which the device has long computed."""
+        self._binding.settle()
+        rule, loss, memory.pending = self._parts.rule, memory.pending, None
+        if loss is not None and is_listening(rule, memory):
+            setting = setting_of(self._parts.base.param_groups, memory.first_rates)
+            factor = rule.notice(memory.rule, loss, memory.scale, setting)
+            memory.scale *= factor
+            memory.history.hear(
+                memory.steps, loss, factor, is_new_level=rule.is_new_level(memory.rule)
+            )
+
+    def _with_loss(self, memory: Memory, arrived: Arrived, *, is_probed: bool) -> Arrived:
+        """Compute a loss that nobody told, if the step needs it."""
+        parts = self._parts
+        is_needed = is_probed or parts.stretch is not None or is_listening(parts.rule, memory)
+        if arrived.again is None or not is_needed:
+            return arrived
+        # Whether the pass is paired shows after the step.
+        loss, _ = parts.tape.again(arrived.again, params_of(parts.base))
+        self._arrival.check(loss)
+        return arrived._replace(loss=loss, is_told=False)
+
+    def _limit(self, memory: Memory, max_lr: float) -> None:
+        most = self.scale(max_lr)  # a schedule may have risen towards it
+        if most < memory.scale:
+            memory.history.limited("max_lr")
+        memory.scale = most
+
+    def _take(self, memory: Memory, arrived: Arrived, ranks: Ranks, *, is_probed: bool) -> None:
+        """Let the base step, with a probe or without; remember it, and say what a user should know."""
+        parts, groups = self._parts, self._parts.base.param_groups
+        batch, taken = arrived.batch if is_probed else None, TAKEN
+        if batch is not None:
+            self._probe(memory, batch, ranks)
+        elif parts.rule.only_watches:
+            step_at(parts.base, BARE)
+        else:
+            taken = step_unprobed(parts, memory, arrived, ranks)
+            if not taken.is_taken:
+                memory.record_skipped(memory.steps + 1)
+                self._notices.of_skipped_step()
+            if is_probed or (arrived.loss is None and parts.stretch is not None):
+                self._say_if_no_loss(arrived)
+            if arrived.again is not None and are_stuck_at_zero(groups, memory.first_rates):
+                self._notices.of_no_rate()
+        if parts.members is not None:
+            parts.members.ask_for_missing(memory, ranks)
+        self._notices.of_scale(memory)
+        memory.forwards += parts.tape.replays
+        if arrived.loss is not None or not rates_are_zero(groups):
+            memory.steps += 1  # not in the dry run of a checkpoint
+        horizon = self._ending.horizon
+        if horizon is not None and memory.steps > horizon:
+            self._notices.of_horizon(horizon)
+        if arrived.loss is not None:
+            self._remember_loss(memory, arrived.loss, taken, ranks, has_probe=batch is not None)
+
+    def _probe(self, memory: Memory, batch: Batch, ranks: Ranks) -> None:
+        if not has_gradients(self._parts.base):
+            self._notices.of_no_gradients()
+        take = observe if self._parts.rule.only_watches else adapt
+        outcome = take(self._parts, memory, batch, ranks)
+        memory.record(outcome.probe, outcome.rejected, outcome.seen, outcome.limit)
+        if outcome.refusal:
+            memory.is_frozen = True
+            self._notices.of_refusal(outcome.refusal)
+        self._notices.of_probe(outcome.probe, memory)
+        self._notices.of_slope(memory)
+
+    def _remember_loss(
+        self, memory: Memory, loss: Tensor, taken: Unprobed, ranks: Ranks, *, has_probe: bool
+    ) -> None:
+        """Keep the loss for the rule and the history; read it only where that costs nothing."""
+        base = self._parts.base
+        memory.history.open(memory.steps, memory.scale, base.param_groups[0]["lr"])
+        if not is_listening(self._parts.rule, memory):
+            if has_probe and memory.last is not None:
+                memory.history.close(sign_of(base) * memory.last.loss)
+        elif taken.loss is not None:
+            memory.pending = sign_of(base) * taken.loss
+            memory.history.close(taken.loss)
+        else:
+            self._binding.unread.keep(
+                loss, sign_of(base), ranks, taken.found, is_guarded=taken.is_guarded
+            )
+
+    def _say_if_no_loss(self, arrived: Arrived) -> None:
+        is_missing = arrived.again is None and not arrived.is_handed_over
+        if is_missing and not rates_are_zero(self._parts.base.param_groups):
+            self._notices.of_missing_loss(name_of(self._parts.base))
+
+
+def _notice_step_of_base(owner: weakref.ref[Stepper], base: optim.Optimizer, *_: object) -> None:
+    if (stepper := owner()) is not None:
+        stepper.notice_step_of(base)
