@@ -150,6 +150,7 @@ class WatchRule:
         """Learn from a look at one length, and say whether to look at another."""
         robust, step = state.robust, seen.step
         robust.forwards += 1
+        robust.alarm.is_asking = False  # this look is the answer
         if seen.tries == 1:
             robust.search = search.Search()
         ratio, again = math.nan, None
