@@ -6,6 +6,7 @@ A record is a line of JSON of `python -m benchmarks.hazards`; its README says wh
 import gzip
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,9 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One row of the table of hazards, ours beside the plain optimizer.
+    """One row of the table of hazards, ours beside the plain optimizer, over all seeds.
+
+    Losses are geometric means, scores means.
 
     Args:
         name: The hazard.
@@ -87,25 +90,36 @@ def floored(record: Record) -> float:
 
 
 def compare_with_plain(records: Iterable[Record], label: str) -> list[Outcome]:
-    """Every row that has a run with this label and one of plain, of the same seed; worst first."""
+    """Every row that has runs with this label and of plain, over the seeds of both; worst first."""
+    pairs: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
     runs = {(r["way"], r["label"], r["hazard"], r["seed"]): r for r in records}
-    plain = {key[2:]: r for key, r in runs.items() if key[0] == "plain"}
-    ours = {key[2:]: r for key, r in runs.items() if key[:2] == ("ours", label)}
-    found = [_outcome(ours[place], plain[place]) for place in sorted(ours.keys() & plain.keys())]
-    return sorted(found, key=_badness, reverse=True)
+    for (way, its_label, hazard, seed), ours in sorted(runs.items()):
+        plain = runs.get(("plain", "", hazard, seed))
+        if (way, its_label) == ("ours", label) and plain is not None:
+            pairs[hazard].append((ours, plain))
+    return sorted(map(_outcome, pairs.values()), key=_badness, reverse=True)
 
 
-def _outcome(ours: Record, plain: Record) -> Outcome:
+def _outcome(pairs: Sequence[tuple[Record, Record]]) -> Outcome:
+    ours, plain = zip(*pairs, strict=True)
+    first, is_score = ours[0], ours[0]["measured"] == "score"
+    average = mean if is_score else _mean_loss
+    rates = [r["last_rate"] for r in ours if r.get("last_rate")]
     return Outcome(
-        name=ours["hazard"],
-        family=ours["family"],
-        half=ours["half"],
-        is_score=ours["measured"] == "score",
-        ours=floored(ours),
-        plain=floored(plain),
-        rate=ours.get("last_rate"),
-        status=ours["status"],
+        name=first["hazard"],
+        family=first["family"],
+        half=first["half"],
+        is_score=is_score,
+        ours=average([floored(r) for r in ours]),
+        plain=average([floored(r) for r in plain]),
+        rate=geometric_mean(rates) if rates else None,
+        status=next((r["status"] for r in ours if r["status"] != "done"), "done"),
     )
+
+
+def _mean_loss(losses: Sequence[float]) -> float:
+    """The geometric mean; infinite if one is, 0 if one is."""
+    return max(losses) if math.inf in losses else min(losses) and geometric_mean(losses)
 
 
 def _badness(one: Outcome) -> float:

@@ -23,17 +23,18 @@ ROWS = 130  # of the table in benchmarks/hazards
 
 @dataclass(frozen=True)
 class Study:
-    """The outcomes of each rule, by its label."""
+    """The outcomes of each rule, and how many seeds it has, by its label."""
 
     outcomes: Mapping[str, Sequence[Outcome]]
-    seeds: int
+    seeds: Mapping[str, int]
 
 
 def read_study(records: Path) -> Study:
     """The study in a folder of records."""
     found = read_records(records / RECORDS[0])
     outcomes = {label: compare_with_plain(found, label) for label in LABELS}
-    return Study(outcomes, seeds=len({r["seed"] for r in found}))
+    seeds = {label: len({r["seed"] for r in found if r["label"] == label}) for label in LABELS}
+    return Study(outcomes, seeds)
 
 
 def write_study(study: Study) -> str:
@@ -72,12 +73,12 @@ that of plain, no row's score more than {-WORST_POINTS:g} points below, no run r
 nine of ten rows are at least as good as plain. A *ratio* is our loss over that of plain.
 
 Rows come in pairs of one class: one for tuning, one kept apart. The kept half was run once with 0.1.0,
-once with a candidate for 0.2.0 whose results decided nothing, and once with 0.2.0. There is
-{_spell_seeds(study.seeds)}. Where a rule has fewer than {ROWS} rows, the others have not been run.
-The records of 0.2.0 were made before its last changes, which concern schedules whose factor is above 1
-or below 0.01, and searches after convergence.
+three times with candidates for 0.2.0, and once with 0.2.0. One candidate let a row of it show a defect
+that a requirement names (a loss of 1e-12 with SGD was not searched at all), which was mended; nothing
+else was decided by it. 0.1.0 has {_spell_seeds(study, "0.1.0")}, 0.2.0 {_spell_seeds(study, "0.2.0")};
+a row's loss is the geometric mean over its seeds.
 
-To make it again: `python -m benchmarks.hazards run --ways ours,plain --label LABEL`, then
+To make it again: `python -m benchmarks.hazards run --ways ours,plain --seeds 3 --label LABEL`, then
 `python -m benchmarks.hazards pack` and `probstep page hazards`.
 
 ## All rows
@@ -90,8 +91,9 @@ To make it again: `python -m benchmarks.hazards run --ways ours,plain --label LA
         yield from _failures(study.outcomes[label])
 
 
-def _spell_seeds(seeds: int) -> str:
-    return "one seed so far" if seeds == 1 else f"a choice of {seeds} seeds"
+def _spell_seeds(study: Study, label: str) -> str:
+    count = study.seeds[label]
+    return "one seed" if count == 1 else f"{count} seeds"
 
 
 def _totals(study: Study) -> Iterator[str]:
