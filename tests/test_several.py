@@ -106,6 +106,20 @@ def test_the_first_search_finds_the_ratio_of_the_curvatures():
     assert of_w / of_v == pytest.approx(100.0, rel=1e-6)
 
 
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
+def test_the_ratio_does_not_depend_on_the_unit_of_the_loss(unit):
+    def rates(unit):
+        model = network().float()  # in which a step for a loss of 1e-12 is lost
+        matrices = [p for p in model.parameters() if p.ndim == 2]
+        vectors = [p for p in model.parameters() if p.ndim == 1]
+        opt = probstep.ProbStep([optim.SGD(matrices, lr=0.1), optim.Adam(vectors, eps=1e-8 * unit)])
+        ((x, y),) = batches(1, torch.float32)
+        opt.step(lambda: unit * cross_entropy(model(x), y))
+        return opt.effective_lr["SGD"] * unit, opt.effective_lr["Adam"]
+
+    assert rates(unit) == pytest.approx(rates(1.0), rel=1e-5)
+
+
 def test_groups_get_a_scale_each_only_where_asked():
     def rates(**settings):
         v, w = parameters(1.0, 1.0)

@@ -43,17 +43,21 @@ th, td { padding: 0.2rem 1.2rem 0.2rem 0; border-bottom: 1px solid var(--line); 
 th { color: var(--faint); font-weight: 600; }
 .number { text-align: right; }
 """
-PAGE = """<!doctype html>
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+HEAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>{style}</style>
 </head>
-<body>
+"""
+PAGE = (
+    HEAD
+    + """<body>
 <h1>{title}</h1>
 {summary}
 <figure>{wide}{narrow}</figure>
@@ -62,6 +66,7 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
+)
 
 
 def write_page(history: History, wide: Scene, narrow: Scene, title: str) -> str:
@@ -76,6 +81,7 @@ def write_page(history: History, wide: Scene, narrow: Scene, title: str) -> str:
     alt = "Loss, rate, limits, probes and events over the steps"
     return PAGE.format(
         title=escape(title),
+        policy=POLICY,
         style=STYLE,
         summary=_summary(history),
         wide=write_svg(wide, alt, "wide"),

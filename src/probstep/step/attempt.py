@@ -23,6 +23,25 @@ FAINT = 2.0**-12  # of the length of the parameters: a shorter step is measured 
 MOST, TRIES = 30, 3  # powers of two at once, and how often: rates must stay within float32
 
 
+def growth(before: float, length: float) -> float:
+    """Return the power of two by which a step must grow to show; 1 if it shows.
+
+    A step that is far shorter than the parameters is lost in their rounding: with SGD on a loss of 1e-12
+    it is, at any usual rate.
+
+    Args:
+        before: The square of the parameters.
+        length: The square of the step.
+
+    >>> growth(1.0, 0.25), growth(1.0, 2.0**-40)
+    (1.0, 524288.0)
+    """
+    if not 0 < before < math.inf or not length < FAINT**2 * before:
+        return 1.0
+    exponent = -math.frexp(math.sqrt(length / before))[1] if length else MOST
+    return 2.0 ** min(exponent, MOST)
+
+
 class Attempt:
     """A step of the base that is not final yet.
 
@@ -82,19 +101,15 @@ class Attempt:
             self._step(scale, *(() if self._kept is None else (BEFORE,)))
 
     def take_visibly(self, scale: float) -> float:
-        """Let the base step for a search, at this scale or at the first above it that shows; return it.
-
-        A step that is far shorter than the parameters is lost in their rounding: with SGD on a loss of
-        1e-12 it is one at any usual rate. Powers of two change nothing else about it.
-        """
-        self.take(scale)
+        """Let the base step, for a search, at the first scale from this one on that shows; return it."""
+        self.try_at(scale)
         longer = scale
         for _ in range(TRIES):
             before, length = self._ranks.total(self.moved.squares()).tolist()
-            if not 0 < before < math.inf or not length < FAINT**2 * before:
+            grown = growth(before, length)
+            if grown == 1.0:
                 return longer
-            exponent = -math.frexp(math.sqrt(length / before))[1] if length else MOST
-            longer *= 2.0 ** min(exponent, MOST)
+            longer *= grown
             self._take_anew(longer)
         self._take_anew(scale)  # there is nothing to see
         return scale

@@ -6,7 +6,7 @@ moved while the others stay.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..checks import check_per_group
 from ..memory import Memory
 from ..ratios import balance, geometric_mean, learn
 from ..rules import Rule, Setting
-from .attempt import Attempt
+from .attempt import TRIES, Attempt, growth
 from .base import Groups, leading_rate, setting_of
 from .displacement import Displacement, pack
 from .joint import bases_of
@@ -61,10 +61,15 @@ class Members:
         """Return the ratio of each group."""
         return [r for r, count in zip(ratios, self.counts(), strict=True) for _ in range(count)]
 
-    def units(self) -> list[float]:
-        """Return factors that give every member the rate of the first, whatever the users gave."""
-        unit = leading_rate(self.base.param_groups)
-        return self.factors([unit / (leading_rate(own) or 1.0) for own in self.groups()])
+    def units(self, grown: Sequence[float] | None = None) -> list[float]:
+        """Return factors that give every member the rate of the first, whatever the users gave.
+
+        Args:
+            grown: How many times that rate each gets; None for once.
+        """
+        unit, groups = leading_rate(self.base.param_groups), self.groups()
+        rates = zip(grown or [1.0] * len(groups), groups, strict=True)
+        return self.factors([unit * times / (leading_rate(own) or 1.0) for times, own in rates])
 
     def groups(self) -> list[Groups]:
         """Return the groups of each member."""
@@ -135,7 +140,7 @@ def search_members(
 ) -> Before:
     """Search each member alone where the rule searches, or where one is missing; set the ratios.
 
-    The base steps once for it, with every member at rate 1, and that step is taken back.
+    The base steps for it, with every member at rate 1, and that step is taken back.
 
     Returns:
         What is known before the step, with the scale at which a search of all together begins.
@@ -145,16 +150,14 @@ def search_members(
         return before
     rates = [leading_rate(groups) or 1.0 for groups in members.groups()]
     settings = members.settings(memory.first_rates)
-    attempt.factors = members.units()
-    attempt.try_at(1 / (leading_rate(members.base.param_groups) or 1.0))
-    parts = [members.part(attempt.moved, k)[0].keeping_direction() for k in range(len(rates))]
+    parts, grown = _try_visibly(members, attempt, objective.ranks)
     attempt.moved.resize(0.0, was=1.0)
     counts = [torch.tensor(len(part.moved)) for part in parts]  # of parameters with a gradient
     shares = pack(*(objective.before(loss, part) for part in parts), *counts)
     losses, with_gradients = _halves(objective.ranks.total(shares).tolist())
     found: list[float | None] = [None] * len(parts)
     for k in range(len(parts)) if is_searching else ratios.missing:
-        own = Before(losses[k], before.resolution, 1 / rates[k], settings[k])
+        own = Before(losses[k], before.resolution, grown[k] / rates[k], settings[k])
         found[k] = _search_alone(rule, Alone(parts[k]), objective, own, evaluate)
     attempt.rewind()
     known = [scale for scale in found if scale is not None]
@@ -170,6 +173,28 @@ def search_members(
     # All together have no momentum in common: a mean, whatever their order.
     beta = 1 - geometric_mean([1 - setting.beta for setting in settings])
     return before._replace(scale=1 / unit, setting=before.setting._replace(beta=beta))
+
+
+def _try_visibly(
+    members: Members, attempt: Attempt, ranks: Ranks
+) -> tuple[list[Displacement], list[float]]:
+    """Let the base step with every member at rate 1, or at the first above it that shows.
+
+    Returns:
+        The part of each member, and its rate.
+    """
+    grown, tries = [1.0] * len(members.counts()), 0
+    while True:
+        attempt.factors = members.units(grown)
+        attempt.try_at(1 / (leading_rate(members.base.param_groups) or 1.0))
+        parts = [members.part(attempt.moved, k)[0] for k in range(len(grown))]
+        sizes = ranks.total(torch.stack([part.squares() for part in parts])).tolist()
+        by = [growth(*size) for size in sizes]
+        if max(by) == 1.0 or tries == TRIES:
+            return [part.keeping_direction() for part in parts], grown
+        grown = [times * more for times, more in zip(grown, by, strict=True)]
+        tries += 1
+        attempt.undo()
 
 
 def _search_alone(

@@ -45,7 +45,7 @@ class Page:
     records: tuple[str, ...]
     read: Callable[[Path], Any]
     write: Callable[[Any], str]
-    draw: Callable[[Any], Mapping[str, Scene]]
+    draw: Callable[[Any], Mapping[str, Scene]] = lambda _: {}
     parts_of: tuple[str, ...] = ()
 
 
@@ -87,7 +87,6 @@ PAGES: dict[str, Page] = {
         records=averages.RECORDS,
         read=averages.read_study,
         write=averages.write_study,
-        draw=lambda _: {},
     ),
     "hazards": Page(
         about="the default rule on unusual trainings, beside the plain optimizer",
@@ -95,7 +94,6 @@ PAGES: dict[str, Page] = {
         records=hazards.RECORDS,
         read=hazards.read_study,
         write=hazards.write_study,
-        draw=lambda _: {},
     ),
     "suggest": Page(
         about="rates that are suggested, against the best fixed rate and other finders",
@@ -103,7 +101,6 @@ PAGES: dict[str, Page] = {
         records=suggest.RECORDS,
         read=suggest.read_study,
         write=suggest.write_study,
-        draw=lambda _: {},
     ),
     "several": Page(
         about="several optimizers under one loss, against a grid over their rates",
@@ -111,7 +108,6 @@ PAGES: dict[str, Page] = {
         records=several.RECORDS,
         read=several.read_study,
         write=several.write_study,
-        draw=lambda _: {},
     ),
     "limits": Page(
         about="when not to use it, on the first page",
@@ -119,7 +115,6 @@ PAGES: dict[str, Page] = {
         records=hazards.RECORDS,
         read=hazards.read_study,
         write=hazards.write_limits,
-        draw=lambda _: {},
         parts_of=("index.md", "../README.md"),
     ),
     "reproduction": Page(

@@ -11,19 +11,14 @@ from .state import RobustState, restore
 
 DOWN = 0.5  # the smallest factor for the scale, per step and per probe
 LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
-REJECTED = (
-    2.0  # a step is shortened if the loss rose by twice what it is usually predicted to change
-)
+REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
-FALLEN = (
-    0.1  # of the scale that was found: below it, a new level of the loss calls for a new search
-)
-RESERVE = (1.5, 1000)  # of the budget per step, and until when: forward passes kept for surprises
+FALLEN = 0.1  # of the scale that was found: below it, a new level of the loss calls for a search
+RESERVE = 1.5  # times the budget per step: forward passes that are kept for surprises
+RESERVED_UNTIL = 1000  # steps: so long that reserve grows
 STRAIGHT_PROBES = 2  # in a row, after which the scale returns fast to what was found
-RETURN = (
-    0.5,
-    4.0,
-)  # of what was found, up to which it does; and the largest factor of a probe then
+RETURN_TO = 0.5  # of what was found: up to there it returns fast
+RETURN_BY = 4.0  # the largest factor of a probe until then
 FAINT = 0.01  # a schedule's multiplier, below which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
 TRIES = 20  # forward passes on one step, after which it is kept as it is
@@ -111,8 +106,7 @@ class RobustRule:
         is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
         allowed = at_once + per_step * state.t
         if state.alarm.is_asking:  # it must not wait: what blows up grows at every step
-            share, until = RESERVE
-            allowed += share * per_step * min(state.t, until)
+            allowed += RESERVE * per_step * min(state.t, RESERVED_UNTIL)
         return (is_uncertain or state.alarm.is_asking) and state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
@@ -230,8 +224,11 @@ class RobustRule:
         state.straight = state.straight + 1 if is_straight else 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
-        factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
-        limit = self._limit(state, step, aimed, ratio)
+        largest = self._largest_factor(state, step, ratio)
+        factor = min(max(aimed, DOWN), largest)
+        limit = self._limit(
+            state, step, ratio, is_bent=aimed <= largest, is_free=largest >= self.up
+        )
         is_confirmed = seen.tries > 1 or step.loss > state.alarm.mean
         alarm.answer(state.alarm, factor * _scale(step), state.t, is_confirmed=is_confirmed)
         word = _word(factor) if is_visible else "uninformative"
@@ -300,16 +297,16 @@ class RobustRule:
             largest = min(largest, alarm.largest_scale(state.alarm, state.t))
         up = self.up
         if state.straight >= STRAIGHT_PROBES and "return" not in self.without:
-            share, most = RETURN
-            up = max(up, min(share * state.search.found / _scale(step), most))
+            up = max(up, min(RETURN_TO * state.search.found / _scale(step), RETURN_BY))
         return min(up, max(largest / _scale(step), 1.0))
 
-    def _limit(self, state: RobustState, step: Proposal, aimed: float, ratio: float) -> str:
+    def _limit(
+        self, state: RobustState, step: Proposal, ratio: float, *, is_bent: bool, is_free: bool
+    ) -> str:
         """Name what keeps a probe's factor from being higher, for the history."""
-        largest = self._largest_factor(state, step, ratio)
-        if aimed <= largest or self._went_too_far(step, ratio):
+        if is_bent or self._went_too_far(step, ratio):
             return "curvature"
-        if largest >= self.up:
+        if is_free:
             return "nothing"
         is_bound = self._bound(state, step.setting) <= alarm.largest_scale(state.alarm, state.t)
         return "noise" if is_bound or "ceiling" in self.without else "surprise"

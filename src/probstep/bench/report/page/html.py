@@ -16,21 +16,14 @@ from probstep.bench.report.page.tables import Table, Value
 from probstep.drawing.axes import spell
 from probstep.drawing.scene import Block, Row, Sheet
 from probstep.drawing.svg import write_block
+from probstep.plotting.page import HEAD
 
 HEADLINE = 2  # columns that name a row and need no name themselves
 SHARES = ("within ", "share ")  # columns of these beginnings are shares
 
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
+PAGE = (
+    HEAD
+    + """<body>
 <header><h1>{title}</h1>{summary}</header>
 <nav aria-label="contents">{contents}</nav>
 <main>{sections}</main>
@@ -41,6 +34,7 @@ click a column's heading to sort.</footer>
 </body>
 </html>
 """
+)
 
 
 def write_page(
