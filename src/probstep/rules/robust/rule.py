@@ -224,11 +224,8 @@ class RobustRule:
         state.straight = state.straight + 1 if is_straight else 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
-        largest = self._largest_factor(state, step, ratio)
-        factor = min(max(aimed, DOWN), largest)
-        limit = self._limit(
-            state, step, ratio, is_bent=aimed <= largest, is_free=largest >= self.up
-        )
+        factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
+        limit = self._limit(state, step, aimed, ratio)
         is_confirmed = seen.tries > 1 or step.loss > state.alarm.mean
         alarm.answer(state.alarm, factor * _scale(step), state.t, is_confirmed=is_confirmed)
         word = _word(factor) if is_visible else "uninformative"
@@ -300,13 +297,12 @@ class RobustRule:
             up = max(up, min(RETURN_TO * state.search.found / _scale(step), RETURN_BY))
         return min(up, max(largest / _scale(step), 1.0))
 
-    def _limit(
-        self, state: RobustState, step: Proposal, ratio: float, *, is_bent: bool, is_free: bool
-    ) -> str:
+    def _limit(self, state: RobustState, step: Proposal, aimed: float, ratio: float) -> str:
         """Name what keeps a probe's factor from being higher, for the history."""
-        if is_bent or self._went_too_far(step, ratio):
+        largest = self._largest_factor(state, step, ratio)
+        if aimed <= largest or self._went_too_far(step, ratio):
             return "curvature"
-        if is_free:
+        if largest >= self.up:
             return "nothing"
         is_bound = self._bound(state, step.setting) <= alarm.largest_scale(state.alarm, state.t)
         return "noise" if is_bound or "ceiling" in self.without else "surprise"
