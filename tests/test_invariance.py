@@ -1,8 +1,9 @@
-"""The unit of the loss does not matter: training is the same in another one."""
+"""The units of the loss and of the parameters do not matter, and the zero of the loss hardly does."""
 
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from probstep import ProbStep
@@ -15,18 +16,35 @@ BASES = {
 }
 
 
-def trained(name, unit):
-    """Return the losses in this unit, and the parameters after training on them."""
+def trained(name, unit=1.0, zero=0.0, size=1.0):
+    """Return the losses, and the weights after training on them.
+
+    Args:
+        name: Of the optimizer.
+        unit: What the loss is multiplied by before it is trained on.
+        zero: What is added to it.
+        size: What the parameters are multiplied by to give the weights.
+    """
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 5))
     inputs, rows = torch.randn(STEPS, 64, 20), torch.randn(20, 5)
     labels = (inputs @ rows).argmax(2)
-    opt = ProbStep(BASES[name](model.parameters(), unit))
+    params = {
+        name: nn.Parameter(weight.detach() / size) for name, weight in model.named_parameters()
+    }
+
+    def weights():
+        return {name: size * param for name, param in params.items()}
+
+    opt = ProbStep(BASES[name](params.values(), unit * size))
     losses = []
     for x, y in zip(inputs, labels, strict=True):
-        loss = opt.step(lambda x=x, y=y: unit * cross_entropy(model(x), y))
-        losses.append(loss.item() / unit)
-    return losses, nn.utils.parameters_to_vector(model.parameters())
+
+        def closure(x=x, y=y):
+            return unit * cross_entropy(functional_call(model, weights(), x), y) + zero
+
+        losses.append((opt.step(closure).item() - zero) / unit)
+    return losses, nn.utils.parameters_to_vector(weights().values()).detach()
 
 
 @pytest.mark.parametrize("exponent", [-40, -10, 10, 50])
@@ -37,6 +55,23 @@ def test_the_loss_times_a_power_of_two_trains_alike(name, exponent):
     assert others == pytest.approx(losses, rel=1e-5)
     torch.testing.assert_close(other_weights, weights, rtol=1e-5, atol=1e-6)
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+
+
+@pytest.mark.parametrize("exponent", [-20, 10])
+@pytest.mark.parametrize("name", BASES)
+def test_parameters_in_another_unit_train_alike(name, exponent):
+    losses, weights = trained(name)
+    others, other_weights = trained(name, size=2.0**exponent)
+    assert others == pytest.approx(losses, rel=1e-5)
+    torch.testing.assert_close(other_weights, weights, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("zero", [-10.0, -1.0, 10.0, 100.0])
+@pytest.mark.parametrize("name", BASES)
+def test_a_loss_with_another_zero_trains_as_well(name, zero):
+    """Not alike: one bound needs a zero, and the rounding of a large loss hides the shortest steps."""
+    losses, _ = trained(name, zero=zero)
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e16])

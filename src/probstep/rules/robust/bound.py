@@ -13,7 +13,7 @@ from ..protocol import Setting
 
 SLOW, FAST = 3.0, 12.0  # exponents of the two power laws in t that weight the averages of the loss
 KNOWN_AFTER = 3  # losses: fewer show no trend
-NOISE = 0.65  # N / G at the best fixed rates that were measured, from 0.4 to 0.9
+NOISE = 0.5  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, less with small batches
 FALL = 2.0  # the bound lowers the scale no faster than t^-2
 DECAY = 2.0  # under a decay to zero the rate to come is half of the present one, on average
 LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale without limit
@@ -75,7 +75,7 @@ def loss_share(loss: float, target: float, setting: Setting) -> float:
     With momentum it is less: N, the excess that noise causes, may be NOISE times all that is left.
 
     >>> round(loss_share(2.0, target=1.0, setting=Setting(beta=0.9)), 3)
-    0.52
+    0.4
     """
     return min(target, 4 * (1 - setting.beta) * NOISE) * loss
 
