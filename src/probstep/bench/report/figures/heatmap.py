@@ -44,14 +44,15 @@ def momentum_differences(cells: Sequence[Cell], rule: str) -> dict[Place, float]
     """A rule's minus the fixed rate's training accuracy at every rate and momentum that both have."""
     sides: dict[str, dict[Place, float]] = {"fixed": {}, rule: {}}
     for cell in cells:
-        beta = _momentum(cell)
+        beta = momentum_of(cell)
         if cell.column in sides and cell.has_ended and cell.rate and beta is not None:
             sides[cell.column].setdefault((cell.rate, beta), cell.best_seed(METRIC) or 0.0)
     both = sides["fixed"].keys() & sides[rule].keys()
     return {place: sides[rule][place] - sides["fixed"][place] for place in sorted(both)}
 
 
-def _momentum(cell: Cell) -> float | None:
+def momentum_of(cell: Cell) -> float | None:
+    """The momentum that a cell was given, or its optimizer's own; None if it has none."""
     value: Any = cell.options.get(MOMENTUM.get(cell.base, ""))
     if isinstance(value, list | tuple):
         value = value[0] if value else None

@@ -3,7 +3,7 @@
 The numbers of the claims, C1 to C14, are those of the page.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .cost import judge_cost, judge_memory
@@ -28,12 +28,17 @@ from .verdict import Verdict
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, and the function that judges it."""
+    """A claim of the paper, and the function that judges it.
+
+    Args:
+        figure: The paper's figure that shows it, if there is one.
+    """
 
     name: str
     title: str
     paper: str
     judge: Callable[[Evidence], Verdict]
+    figure: str = ""
 
 
 CLAIMS = (
@@ -60,15 +65,23 @@ CLAIMS = (
         "Near the best",
         "most times a final accuracy close to the best on the task; SGD is the exception",
         judge_best,
+        "Fig. 3",
     ),
-    Claim("C5", "Small initial rates", "converge without exception", judge_small),
-    Claim("C6", "Large initial rates", "some fail, Adam on fmnist for example", judge_large),
+    Claim("C5", "Small initial rates", "converge without exception", judge_small, "Fig. 3"),
+    Claim(
+        "C6",
+        "Large initial rates",
+        "some fail, Adam on fmnist for example",
+        judge_large,
+        "Fig. 3",
+    ),
     Claim(
         "C7",
         "Hypergradient descent and L4",
         "HD is better than a fixed rate but sensitive, stuck at small rates on fmnist; L4 is fast "
         "where it does not diverge, but not robust",
         judge_rivals,
+        "Fig. 3",
     ),
     Claim("C8", "The noise R", "no significant difference without `f*`", judge_noise),
     Claim(
@@ -76,18 +89,21 @@ CLAIMS = (
         "Heat map of rate and momentum",
         "adapted minus fixed Adam is green except for large β₁",
         judge_heatmap,
+        "Fig. 2",
     ),
     Claim(
         "C10",
         "Rosenbrock",
         "with R = 0 the rate cancels until about iteration 100; adapting helps the other variants",
         judge_rosenbrock,
+        "the appendix's figure of Rosenbrock's function",
     ),
     Claim(
         "C11",
         "Rates over time on CIFAR-100",
         "they go to a point of convergence, then to a noisier regime",
         judge_rates,
+        "the supplement's figure of the rates over time",
     ),
     Claim("C12", "Adapting in every 2^i-th epoch", "a remedy for the cost", judge_doubling),
     Claim(
@@ -103,3 +119,13 @@ CLAIMS = (
         judge_identities,
     ),
 )
+
+
+def find_most_different(verdicts: Mapping[str, Verdict], most: int = 3) -> list[Claim]:
+    """The figures that are least as the paper describes them, each by its claim that is farthest off."""
+    shown = [claim for claim in CLAIMS if claim.figure and verdicts[claim.name].here]
+    ranked = sorted(shown, key=lambda claim: -verdicts[claim.name].gap)
+    worst: dict[str, Claim] = {}
+    for claim in ranked:
+        worst.setdefault(claim.figure, claim)
+    return [claim for claim in worst.values() if verdicts[claim.name].gap > 0][:most]

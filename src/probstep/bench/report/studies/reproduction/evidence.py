@@ -1,8 +1,8 @@
 """The records as evidence: which cell is of which way to set a rate, and how well it ended."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,18 @@ from probstep.bench.records import Record, read_curves
 from probstep.bench.report.numbers.cells import Cell, make_cells
 from probstep.bench.report.numbers.histories import make_history
 
-RECORDS = ("paper-small.jsonl.gz", "paper_cost.jsonl")
+RECORDS = ("paper-small.jsonl.gz", "paper_cost.jsonl", "paper-beside.jsonl.gz")
 FIXED, OURS, OURS_09, HYPER, L4 = "fixed", "paper's rule", "paper's rule, β 0.9", "HD", "L4"
 NOISE, BOUND, BOTH, DOUBLING = "R", "f*", "f* and R", "every 2^i-th epoch"
+ROBUST, SCHEDULE_FREE, PRODIGY, MOMO = "RobustRule", "Schedule-Free", "Prodigy", "MoMo"
+COLUMNS = {"fixed": FIXED, "hypergradient": HYPER, "L4": L4, "default rule": ROBUST}
+NEWER = (ROBUST, SCHEDULE_FREE, PRODIGY, MOMO)  # what came after the paper
+PEERS = {
+    "schedulefree_adamw": SCHEDULE_FREE,
+    "prodigy": PRODIGY,
+    "momo_adam": MOMO,
+    "momo": MOMO,
+}
 BASES = {
     "sgd": "SGD",
     "momentum": "Momentum",
@@ -35,6 +44,7 @@ GENTLE = {"momentum": 0.5, "betas": [0.5, 0.999]}  # what the paper gives to its
 USUAL = {"momentum": 0.9, "betas": [0.9, 0.999]}
 ENOUGH = 0.5  # a run has trained if it ends with this share of the best accuracy on its problem
 CLOSE = 0.05  # and is close to the best within so much accuracy
+HEAVY = 0.9  # momentum from which on the paper's heat map is no longer green
 SMALL, LARGE = 1e-3, 0.1  # initial rates up to which, and from which on, the paper speaks of each
 
 
@@ -43,6 +53,7 @@ class End:
     """How a cell on one of the paper's nets ended.
 
     Args:
+        rate: The initial rate; of Prodigy, which has none, its first guess.
         accuracy: The final training accuracy; 0 where the run diverged.
     """
 
@@ -61,12 +72,18 @@ class End:
 
 @dataclass(frozen=True)
 class Origin:
-    """What made the records: software, commits and hours of training."""
+    """What made the records: software, commits and hours of training.
 
-    runs: int = 0
+    Args:
+        keys: Which runs these are.
+        sizes: How many samples each split of a problem has.
+    """
+
+    keys: frozenset[str] = frozenset()
     torch: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     hours: float = 0.0
+    sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,11 +94,15 @@ class Evidence:
         cells: The records of the plan.
         costs: The lines that benchmarks/paper_cost.py has measured.
         origin: What made the records.
+        beside: The records of what came after the paper, which no verdict looks at.
+        beside_origins: What made those, by the way to set a rate.
     """
 
     cells: Sequence[Cell]
     costs: Sequence[dict[str, Any]] = ()
     origin: Origin = field(default_factory=Origin)
+    beside: Sequence[Cell] = ()
+    beside_origins: Mapping[str, Origin] = field(default_factory=dict)
 
     @cached_property
     def ends(self) -> list[End]:
@@ -116,6 +137,10 @@ class Evidence:
         ]
         return end.accuracy >= max(fixed, default=0.0) - CLOSE
 
+    def with_beside(self) -> "Evidence":
+        """All of it, with what came after the paper among the rest."""
+        return replace(self, cells=[*self.cells, *self.beside], beside=())
+
     def pair(self, usual: str, other: str) -> list[tuple[End, End]]:
         """The ends of two ways on the same net, with the same optimizer and initial rate."""
         found = {(e.problem, e.base, e.rate): e for e in self.choose(usual)}
@@ -129,16 +154,22 @@ class Evidence:
 
 def read_evidence(folder: Path) -> Evidence:
     """The evidence in a folder of records."""
-    records, costs = (folder / name for name in RECORDS)
-    runs, lines = read_curves(records), costs.read_text(encoding="utf-8").splitlines()
-    cells = make_cells([make_history(run) for run in runs])
-    return Evidence(cells, [json.loads(line) for line in lines], _origin([r[-1] for r in runs]))
+    records, costs, beside = (folder / name for name in RECORDS)
+    runs, others = read_curves(records), read_curves(beside)
+    lines = costs.read_text(encoding="utf-8").splitlines()
+    return Evidence(
+        make_cells([make_history(run) for run in runs]),
+        [json.loads(line) for line in lines],
+        _origin([run[-1] for run in runs]),
+        make_cells([make_history(run) for run in others]),
+        _origins([run[-1] for run in others]),
+    )
 
 
 def find_way(cell: Cell) -> str | None:
-    """Which of the ways to set a rate a cell follows; None for what is not one of the paper's."""
+    """Which of the ways to set a rate a cell follows; None for what is on no figure."""
     if cell.column != "paper's rule":
-        return {"fixed": FIXED, "hypergradient": HYPER, "L4": L4}.get(cell.column)
+        return PEERS.get(cell.method, COLUMNS.get(cell.column))
     options = {k: v for k, v in cell.options.items() if GENTLE.get(k) != _plain(v)}
     has_noise = options.pop("noise", None) == "samples"
     has_bound = options.pop("lower_bound", None) is not None
@@ -156,15 +187,23 @@ def _ends(cells: Iterable[Cell]) -> Iterator[End]:
         problem, way = cell.run.problem, find_way(cell)
         if problem in NETS and way and cell.has_ended and cell.rate:
             accuracy = cell.final("train_accuracy") or 0.0
-            yield End(problem, cell.base, way, cell.rate, accuracy, cell)
+            base = {"adamw": "adam"}.get(cell.base, cell.base)
+            rate = cell.options["d0"] if way == PRODIGY else cell.rate
+            yield End(problem, base, way, rate, accuracy, cell)
+
+
+def _origins(ends: Sequence[Record]) -> dict[str, Origin]:
+    ways = {way: [e for e in ends if PEERS.get(e.run.method, ROBUST) == way] for way in NEWER}
+    return {way: _origin(group) for way, group in ways.items() if group}
 
 
 def _origin(ends: Sequence[Record]) -> Origin:
     return Origin(
-        runs=len(ends),
+        keys=frozenset(end.run.key for end in ends),
         torch=tuple(sorted({end.versions["torch"] for end in ends if "torch" in end.versions})),
         commits=tuple(sorted({end.commit for end in ends if end.commit})),
         hours=sum(end.time.get("training_seconds", 0.0) for end in ends) / 3600,
+        sizes={end.run.problem: end.sizes for end in ends if end.sizes},
     )
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE, factor_colours, rate_colours
-from probstep.bench.report.figures.heatmap import draw_heatmap
+from probstep.bench.report.figures.heatmap import draw_heatmap, momentum_differences
 from probstep.bench.report.figures.illustration import draw_illustration
 from probstep.bench.report.figures.rosenbrock import draw_rosenbrock
+from probstep.bench.report.numbers.cells import ACCURACIES
 from probstep.drawing.axes import Axis, fit_axis, spell
 from probstep.drawing.scene import GREY, Colour
 
@@ -18,8 +19,10 @@ from .evidence import (
     BASES,
     BOTH,
     BOUND,
+    CLOSE,
     DOUBLING,
     FIXED,
+    HEAVY,
     HYPER,
     L4,
     NETS,
@@ -29,6 +32,8 @@ from .evidence import (
     End,
     Evidence,
 )
+from .sweeps import VISIBLE, spread_of_rates
+from .verdict import count, percent, share
 
 FRAMES = {FIXED: "fixed", OURS: "default rule", HYPER: "hypergradient", L4: "L4"}  # as in the paper
 STYLES: dict[str, tuple[Colour, str]] = {
@@ -41,7 +46,10 @@ STYLES: dict[str, tuple[Colour, str]] = {
     DOUBLING: (PALETTE[1], "dashed"),
 }
 CURVES = {
-    "train_accuracy": ("training accuracy", "A curve for each initial rate"),
+    "train_accuracy": (
+        "training accuracy",
+        "A curve for each initial rate: together at the top, it matters little",
+    ),
     "train_loss": ("training loss", "The same runs, lower is better"),
     "test_accuracy": ("test accuracy", "The same runs on samples that were not trained on"),
 }
@@ -71,9 +79,20 @@ def draw_heatmaps(evidence: Evidence) -> Figure | None:
         slug="heatmap",
         rows=[[panel] for panel in panels],
         size=(310.0, 200.0),
-        sentence="Points of training accuracy that adapting gains (blue) or loses (orange): it gains "
-        "far from the best fixed rate, and loses at large momentum.",
+        sentence="Points of training accuracy that adapting gains (blue) or loses (orange). It loses "
+        f"{_losses(evidence)}.",
     )
+
+
+def _losses(evidence: Evidence) -> str:
+    """In how many of the tiles adapting is worse, by momentum."""
+    cells = evidence.on("digits_conv")
+    both = [momentum_differences([c for c in cells if c.base == b], OURS) for b in BASES]
+    tiles = [(beta, gain < -VISIBLE) for tiles in both for (_, beta), gain in tiles.items()]
+    light, heavy = (
+        [bad for beta, bad in tiles if (beta >= HEAVY) == side] for side in (False, True)
+    )
+    return f"in {count(light)} tiles with a momentum below {HEAVY}, and in {count(heavy)} from there on"
 
 
 def draw_rosenbrocks(evidence: Evidence) -> Figure | None:
@@ -99,9 +118,19 @@ def draw_ends(evidence: Evidence) -> Figure | None:
         slug="ends",
         ways=(FIXED, OURS, OURS_09),
         bases=bases,
-        sentence="A flat, high line needs no tuning. The paper's rule (blue) is flatter than fixed "
-        "rates (grey); with momentum 0.9 (orange) it is not.",
+        sentence="A flat, high line needs no tuning. Runs that have trained: "
+        f"{_shares(evidence, bases)}.",
         size=(150.0, 84.0),
+    )
+
+
+def _shares(evidence: Evidence, bases: Sequence[str]) -> str:
+    colours = {FIXED: "grey", OURS: "blue", OURS_09: "orange"}
+    groups = {way: evidence.choose(way, bases=bases) for way in colours}
+    return ", ".join(
+        f"{way} ({colours[way]}) {percent(share(map(evidence.has_trained, group)))}"
+        for way, group in groups.items()
+        if group
     )
 
 
@@ -136,7 +165,7 @@ def draw_all_curves(evidence: Evidence, metric: str) -> Iterator[Figure]:
     """The paper's Fig. 3 and its supplement's, a figure per net."""
     for problem in NETS:
         ends = [e for e in evidence.choose(FIXED, OURS, HYPER, L4) if e.problem == problem]
-        figure = _curves(ends, problem, metric, (FIXED, OURS, HYPER, L4))
+        figure = _curves(ends, problem, metric, (FIXED, OURS, HYPER, L4), _closeness(ends, metric))
         if figure is not None:
             yield figure
 
@@ -145,7 +174,7 @@ def draw_rates(evidence: Evidence) -> Iterator[Figure]:
     """The supplement's last row: the rate at the end of each epoch."""
     for problem in reversed(NETS):
         ends = [e for e in evidence.choose(OURS, HYPER) if e.problem == problem]
-        figure = _curves(ends, problem, "effective_rate", (OURS, HYPER))
+        figure = _curves(ends, problem, "effective_rate", (OURS, HYPER), _spreads(ends))
         if figure is not None:
             yield figure
 
@@ -202,7 +231,34 @@ def _ends_panel(ends: Sequence[End], title: str, ways: Sequence[str]) -> Panel |
     return Panel(title, RATES, ACCURACY, lines, worst="bottom")
 
 
-def _curves(ends: Sequence[End], problem: str, metric: str, ways: Sequence[str]) -> Figure | None:
+def _closeness(ends: Sequence[End], metric: str) -> str:
+    """What the curves of a net are, and how many of each way end near the best of them."""
+    lead = CURVES[metric][1]
+    if metric not in ACCURACIES:
+        return f"{lead}."
+    finals = [(e.way, e.cell.final(metric) or 0.0) for e in ends]
+    best = max((value for _, value in finals), default=0.0)
+    near = {way: [v >= best - CLOSE for w, v in finals if w == way] for way in FRAMES}
+    counts = ", ".join(f"{way} {count(hits)}" for way, hits in near.items() if hits)
+    return f"{lead}. Close to the best end: {counts}."
+
+
+def _spreads(ends: Sequence[End]) -> str:
+    """How far the rates of the paper's rule lie apart, at first and in the end."""
+    groups = {base: [e for e in ends if (e.base, e.way) == (base, OURS)] for base in BASES}
+    found = {base: spread_of_rates(group) for base, group in groups.items() if len(group) > 1}
+    lead = "Where the curves meet, the start is forgotten"
+    if not found:
+        return f"{lead}."
+    after = ", ".join(f"{BASES[base]} {after:.2g}" for base, (_, after) in found.items())
+    before = spell(max(before for before, _ in found.values()))
+    said = f"Largest over smallest rate of the paper's rule: {before} at first, in the end {after}."
+    return f"{lead}. {said}"
+
+
+def _curves(
+    ends: Sequence[End], problem: str, metric: str, ways: Sequence[str], sentence: str
+) -> Figure | None:
     """A row per optimizer, a column per way to set the rate, a curve per initial rate."""
     bases = [base for base in BASES if any(e.base == base for e in ends)]
     if not bases:
@@ -226,13 +282,11 @@ def _curves(ends: Sequence[End], problem: str, metric: str, ways: Sequence[str])
             row.append(Panel(title, x, y, lines, frame=FRAMES[way]) if lines else None)
             titled |= {way} if lines else set()
         rows.append(row)
-    name, sentence = CURVES.get(
-        metric, ("rate in use", "Where the curves meet the start is forgotten")
-    )
+    name = CURVES[metric][0] if metric in CURVES else "rate in use"
     return Figure(
         slug=f"{metric.replace('_', '-')}-{problem.replace('_', '-')}",
         title=f"{problem}: {name}",
-        sentence=f"{sentence}.",
+        sentence=sentence,
         rows=rows,
         x_label="epoch",
         y_label=name,

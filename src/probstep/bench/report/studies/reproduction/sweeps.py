@@ -7,7 +7,7 @@ from probstep.bench.report.figures.heatmap import momentum_differences
 from probstep.bench.report.figures.rosenbrock import POLYAK, STANDARD, rosenbrock_curves
 from probstep.drawing.axes import spell
 
-from .evidence import BASES, OURS, End, Evidence
+from .evidence import BASES, HEAVY, OURS, End, Evidence
 from .verdict import (
     HALF,
     MOST,
@@ -15,11 +15,13 @@ from .verdict import (
     Verdict,
     Word,
     count,
+    fall_short,
     percent,
     share,
 )
 
-HEAVY = 0.9  # momentum from which on the paper's heat map is no longer green
+APART = 100  # steps after which the paper's curves part
+VISIBLE = 0.005  # a tile shows whole points of per cent
 SAME = 0.01  # curves are the same up to this relative distance
 FORGOTTEN = 10.0  # rates have met if the largest is below this multiple of the smallest
 
@@ -32,7 +34,7 @@ def judge_heatmap(evidence: Evidence) -> Verdict:
     heavy = [gain for (_, beta), gain in tiles.items() if beta >= HEAVY]
     if not light or not heavy:
         return NO_RECORDS
-    green, red = share(g >= -0.005 for g in light), share(g < -0.005 for g in heavy)
+    green, red = share(g >= -VISIBLE for g in light), share(g < -VISIBLE for g in heavy)
     said = (
         f"below {HEAVY} {percent(green)} of {len(light)} tiles are green or equal, from {HEAVY} on "
         f"{percent(red)} of {len(heavy)} are worse; largest gain "
@@ -47,7 +49,8 @@ def judge_heatmap(evidence: Evidence) -> Verdict:
     word: Word = (
         "confirmed" if is_green and is_red else "partly" if is_green or is_red else "refuted"
     )
-    return Verdict(word, said, why, sum(len(cell.histories) for cell in cells))
+    gap = max(fall_short(green, MOST), fall_short(red, HALF))
+    return Verdict(word, said, why, sum(len(cell.histories) for cell in cells), gap=gap)
 
 
 def judge_rosenbrock(evidence: Evidence) -> Verdict:
@@ -70,7 +73,8 @@ def judge_rosenbrock(evidence: Evidence) -> Verdict:
         "when rounding shows depends on start and number format, which the paper does not give."
     )
     word: Word = "confirmed" if apart > 10 and all(gains.values()) else "partly"
-    return Verdict(word, said, why, len(evidence.on("rosenbrock")))
+    gap = max(fall_short(apart, APART), 1 - share(gains.values()))
+    return Verdict(word, said, why, len(evidence.on("rosenbrock")), gap=gap)
 
 
 def _first_apart(one: Sequence[float | None], other: Sequence[float | None]) -> int:
@@ -90,7 +94,7 @@ def judge_rates(evidence: Evidence) -> Verdict:
     groups = {b: [e for e in ends if e.base == b] for b in BASES if any(e.base == b for e in ends)}
     if not groups:
         return NO_RECORDS
-    spreads = {base: _spread_of_rates(group) for base, group in groups.items()}
+    spreads = {base: spread_of_rates(group) for base, group in groups.items()}
     said = "; ".join(
         f"{BASES[base]}: from a spread of {spell(before)} to one of {after:.3g} among "
         f"{len(groups[base])} starts"
@@ -101,10 +105,12 @@ def judge_rates(evidence: Evidence) -> Verdict:
         "On a narrow net, a subset and few epochs: the rates move towards each other, and the noisier "
         "regime that the paper sees after many epochs is out of reach."
     )
-    return Verdict("partly" if have_met else "not at this scale", said, why, len(ends))
+    word: Word = "partly" if have_met else "not at this scale"
+    return Verdict(word, said, why, len(ends), gap=0.5 if have_met else 1.0)
 
 
-def _spread_of_rates(ends: Sequence[End]) -> tuple[float, float]:
+def spread_of_rates(ends: Sequence[End]) -> tuple[float, float]:
+    """The largest over the smallest rate of some runs, at first and in the end."""
     rates = [values[-1] for e in ends if (values := e.cell.curve("effective_rate")[1])]
     known = [rate for rate in rates if rate]
     starts = [e.rate for e in ends]

@@ -28,6 +28,7 @@ from .verdict import (
     Verdict,
     Word,
     count,
+    fall_short,
     name_ends,
     passes_per_step,
     percent,
@@ -57,7 +58,8 @@ def judge_best(evidence: Evidence) -> Verdict:
         "fixed rate of their own optimizer. The budget is short: a small rate has little time."
     )
     word: Word = "confirmed" if close >= MOST else "partly" if close > beside else _no(rest)
-    return Verdict(word, said, why, len(ours) + len(fixed), _count_nets(ours))
+    gap = fall_short(close, MOST)
+    return Verdict(word, said, why, len(ours) + len(fixed), _count_nets(ours), gap)
 
 
 def judge_small(evidence: Evidence) -> Verdict:
@@ -74,7 +76,8 @@ def judge_small(evidence: Evidence) -> Verdict:
     )
     why = f"Exceptions: {name_ends(lost)}." if lost else "No exception."
     word: Word = "confirmed" if not lost else "partly" if trained >= NEARLY_ALL else "refuted"
-    return Verdict(word, said, why, len(small) + len(fixed), _count_nets(small))
+    runs = len(small) + len(fixed)
+    return Verdict(word, said, why, runs, _count_nets(small), 1 - trained)
 
 
 def judge_large(evidence: Evidence) -> Verdict:
@@ -93,7 +96,8 @@ def judge_large(evidence: Evidence) -> Verdict:
         else "Adam on fmnist is not among them."
     )
     word: Word = "confirmed" if named else "partly" if lost else _no(large)
-    return Verdict(word, said, why, len(large), _count_nets(large))
+    gap = 0.0 if named else 0.5 if lost else 1.0
+    return Verdict(word, said, why, len(large), _count_nets(large), gap)
 
 
 def judge_rivals(evidence: Evidence) -> Verdict:
@@ -128,7 +132,7 @@ def judge_rivals(evidence: Evidence) -> Verdict:
         "confirmed" if all(parts.values()) else "partly" if any(parts.values()) else "refuted"
     )
     runs = [*hyper, *l4, *fixed, *ours]
-    return Verdict(word, said, why, len(runs), _count_nets(runs))
+    return Verdict(word, said, why, len(runs), _count_nets(runs), 1 - share(parts.values()))
 
 
 def _is_early(evidence: Evidence, end: End) -> bool:
@@ -154,10 +158,8 @@ def judge_noise(evidence: Evidence) -> Verdict:
     why = (
         "R is the variance of the batch mean, from the losses of the samples. It shortens every step "
         "by phi/(phi + R), and so hurts where the predicted decrease phi is small against it"
-        f": {name_ends(worse)}."
-        if worse
-        else "; here it hardly ever is."
     )
+    why += f": {name_ends(worse)}." if worse else "; here it hardly ever is."
     word: Word = "confirmed" if same >= NEARLY_ALL else "partly" if same >= HALF else "refuted"
     return Verdict(word, said, why, 2 * len(pairs), _count_nets(e for _, e in pairs))
 

@@ -23,6 +23,7 @@ class Verdict:
         why: What they mean, and what limits them.
         runs: How many runs they come from.
         nets: On how many of the paper's nets, where that matters.
+        gap: By how much the numbers miss what the paper says: 0 not at all, 1 wholly.
     """
 
     word: Word
@@ -30,6 +31,7 @@ class Verdict:
     why: str
     runs: int = 0
     nets: int = 0
+    gap: float = 0.0
 
 
 NO_RECORDS = Verdict("no records", "", "No run that could tell is on record yet.")
@@ -52,6 +54,15 @@ def percent(value: float) -> str:
     '26 %'
     """
     return f"{100 * value:.0f} %"
+
+
+def fall_short(value: float, wanted: float) -> float:
+    """By what share of it a value misses what is wanted at least.
+
+    >>> fall_short(0.3, 0.6), fall_short(0.9, 0.6)
+    (0.5, 0.0)
+    """
+    return max(0.0, 1 - value / wanted)
 
 
 def count(hits: Iterable[bool]) -> str:
