@@ -89,13 +89,13 @@ def floored(record: Record) -> float:
     return float(final) if is_score else max(float(final), FLOOR * abs(record["first"]))
 
 
-def compare_with_plain(records: Iterable[Record], label: str) -> list[Outcome]:
-    """Every row that has runs with this label and of plain, over the seeds of both; worst first."""
+def compare_with_plain(records: Iterable[Record], label: str, way: str = "ours") -> list[Outcome]:
+    """Every row that has runs of this way and label and of plain, over the seeds of both; worst first."""
     pairs: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
     runs = {(r["way"], r["label"], r["hazard"], r["seed"]): r for r in records}
-    for (way, its_label, hazard, seed), ours in sorted(runs.items()):
+    for (its_way, its_label, hazard, seed), ours in sorted(runs.items()):
         plain = runs.get(("plain", "", hazard, seed))
-        if (way, its_label) == ("ours", label) and plain is not None:
+        if (its_way, its_label) == (way, label) and plain is not None:
             pairs[hazard].append((ours, plain))
     return sorted(map(_outcome, pairs.values()), key=_badness, reverse=True)
 
