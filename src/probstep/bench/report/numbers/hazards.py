@@ -90,7 +90,7 @@ def floored(record: Record) -> float:
 
 
 def compare_with_plain(records: Iterable[Record], label: str, way: str = "ours") -> list[Outcome]:
-    """Every row that has runs of this way and label and of plain, over the seeds of both; worst first."""
+    """Every row that has runs of this way and label, and of plain, over shared seeds; worst first."""
     pairs: dict[str, list[tuple[Record, Record]]] = defaultdict(list)
     runs = {(r["way"], r["label"], r["hazard"], r["seed"]): r for r in records}
     for (its_way, its_label, hazard, seed), ours in sorted(runs.items()):
