@@ -12,9 +12,10 @@ from probstep.bench.problems import get_problem
 from probstep.bench.records import Run, read_curves
 from probstep.bench.records.curves import DIGITS
 from probstep.bench.report.studies.reproduction import Evidence, read_evidence
-from probstep.bench.report.studies.reproduction.claims import CLAIMS
+from probstep.bench.report.studies.reproduction.claims import CLAIMS, find_most_different
 from probstep.bench.report.studies.reproduction.evidence import NETS
 from probstep.bench.report.studies.reproduction.page import make_page
+from probstep.bench.report.studies.reproduction.verdict import Verdict
 from probstep.bench.runs.training import Epoch, train
 from probstep.drawing.svg import write_svg_file
 
@@ -132,6 +133,57 @@ def test_a_record_of_a_net_that_is_made_again_is_equal_but_for_the_processor(cas
         assert new.effective_rate == pytest.approx(old.effective_rate, rel=1e-3)
 
 
+# What came after the paper
+
+
+def since(accuracies, method="robust_adam", problem="fmnist_mlp"):
+    return [
+        make_records(Run(problem, method, rate, 0, 4), accuracy=accuracy)
+        for rate, accuracy in zip(RATES, accuracies, strict=True)
+    ]
+
+
+def page_with(beside):
+    cells = cells_of(sweep("adam", FIXED) + sweep("probstep_adam", [0.9] * 6))
+    return make_page(Evidence(cells, beside=cells_of(beside)))
+
+
+def test_what_came_later_is_shown_only_when_it_is_on_record():
+    assert "paper/since" not in page_with([]).drawings
+    page = page_with(since([0.95] * 5 + [0.1]))
+    assert "paper/since" in page.drawings
+    assert "| RobustRule | Adam | where it starts | 5 of 6 | 5 of 6 | 1 of 1 |" in page.text
+    assert "| fixed | Adam | the rate | 3 of 6 | 1 of 6 | 0 of 1 |" in page.text
+
+
+def test_the_guess_of_prodigy_takes_the_place_of_its_rate():
+    settings = [{"d0": d0} for d0 in (1e-6, *RATES)]
+    runs = [Run("fmnist_mlp", "prodigy", 1.0, 0, 4, settings=values) for values in settings]
+    text = page_with([make_records(run, accuracy=0.95) for run in runs]).text
+    assert "| Prodigy | Adam | its first guess, `d0` | 6 of 6 | 6 of 6 | 1 of 1 |" in text
+
+
+def test_no_verdict_looks_at_what_came_later():
+    """A method that is better than all of the paper's makes none of these worse."""
+
+    def verdicts(text):
+        return re.search(r"## Verdicts.*?## Since", text, re.DOTALL)[0]
+
+    assert verdicts(page_with([]).text) == verdicts(page_with(since([1.0] * 6)).text)
+
+
+def test_every_run_beside_is_of_its_plan_and_has_the_budget_of_the_paper_s(runs):
+    beside = list_runs(read_plan("paper-beside"))
+    recorded = {records[0].run.key for records in read_curves(RECORDS / "paper-beside.jsonl.gz")}
+    assert recorded <= {run.key for run in beside}
+    budgets = {budget(run) for run in list_runs(read_plan("paper-small"))}
+    assert {budget(run) for run in beside} <= budgets
+
+
+def budget(run):
+    return run.problem, run.epochs, run.subset, run.batch_size, run.evaluation, run.seed
+
+
 # Verdicts, of made-up ends
 
 
@@ -225,6 +277,14 @@ def test_rates_have_met_when_they_end_within_a_decade():
     met = [[replace(record, effective_rate=0.01) for record in records] for records in apart]
     assert judge("C11", apart).word == "not at this scale"
     assert judge("C11", met).word == "partly"
+
+
+def test_the_figures_that_differ_most_are_those_whose_numbers_miss_the_claim_most():
+    verdicts = {claim.name: Verdict("confirmed", "so it is", "") for claim in CLAIMS}
+    assert find_most_different(verdicts) == []
+    for name, gap in {"C4": 0.2, "C7": 0.4, "C9": 0.9, "C10": 0.1, "C11": 0.3, "C12": 1.0}.items():
+        verdicts[name] = replace(verdicts[name], gap=gap)
+    assert [claim.name for claim in find_most_different(verdicts)] == ["C9", "C7", "C11"]
 
 
 def test_the_exact_facts_hold():

@@ -81,7 +81,9 @@ def _spacing(figure: Figure) -> _Spacing:
         left=_left_margin(figure),
         top=26.0 + 20.0 * bool(figure.groups),
         across=12.0 if figure.y_shared else 56.0,
-        down=34.0,
+        down=48.0
+        if any(panel and panel.title for row in figure.rows[1:] for panel in row)
+        else 34.0,
     )
 
 

@@ -26,7 +26,8 @@ def write_differences(evidence: Evidence) -> Iterator[str]:
 
 - Subsets and fewer epochs, and smaller batches for the larger nets, so that few samples make enough
   steps (the table below). What needs many epochs, as the noisier regime of C11, cannot show.
-- Two nets are narrower, and named so. The wide residual net and ResNet18 themselves need a GPU.
+- Two nets are narrower, and named so. The wide residual net and ResNet18 themselves are too dear
+  for two cores: [at full size](#at-full-size).
 - One seed; three for the heat maps once they are on record. The paper does not say how many it used.
 - An accuracy is measured on few samples (the table): with 128 of them five points are within chance,
   so that a single run proves little, and the share of many runs more.
@@ -99,8 +100,12 @@ make results                                          # this page and its figure
 probstep run {FULL} --data-dir DATA --backend ray --address auto   # on an existing Ray cluster
 ```
 
-{full.runs:,} runs: all nets at their own width, all data, the paper's epochs. **An estimate by
-arithmetic, not a measurement:** {full.hours:,.0f} hours on one {GPU} ({PEAK / 1e12:g} TFLOP/s in single
-precision by its data sheet, of which {SHARE_OF_PEAK:.0%} are assumed to be reached, and at least
-{1000 * LEAST_SECONDS:g} ms per step), so {full.hours / 8:,.0f} hours on eight of them.
+{full.runs:,} runs: all nets at their own width, all data, the paper's epochs. Each machine of the
+cluster needs probstep and the data, by the first command above. A run is a task on one processor: the
+bench does not move nets to a GPU yet.
+
+**An estimate by arithmetic, not a measurement**, of what they would take there: {full.hours:,.0f} hours
+on one {GPU} ({PEAK / 1e12:g} TFLOP/s in single precision by its data sheet, of which
+{SHARE_OF_PEAK:.0%} are assumed to be reached, and at least {1000 * LEAST_SECONDS:g} ms per step), so
+{full.hours / 8:,.0f} hours on eight of them.
 """

@@ -64,7 +64,7 @@ def draw_inference() -> Figure:
         slug="inference",
         size=(330.0, 250.0),
         sentence="A learning rate is the width of a prior: against the same noise, the wide prior "
-        "(blue) is moved much nearer to the solution than the narrow one (red).",
+        "(blue) is moved much nearer to the solution than the narrow one (orange).",
     )
 
 

@@ -170,7 +170,7 @@ Momentum at their usual momentum of 0.9, Schedule-Free, Prodigy and MoMo.
     planned, origins = len(list_runs(read_plan(BESIDE))), evidence.beside_origins
     theirs = _name_commits(*(o for way, o in origins.items() if way != ROBUST))
     ours = _name_commits(origins[ROBUST]) if ROBUST in origins else ""
-    yield f"""Counted are the starts that all have: six on the first two nets, three on the others.
+    yield f"""Counted are the initial rates that all with the same optimizer have on record on a net.
 *Trained* and *close* mean the same as above, but the best is over these methods, too. Prodigy has no
 initial rate: it begins with a guess `d0`, by default 1e-6, which only grows, so that a large one is not
 what it is made for. MoMo's rate is a bound of its steps. All other settings are the packages' own. The

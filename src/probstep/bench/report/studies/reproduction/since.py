@@ -1,17 +1,15 @@
 """What came after the paper, on its nets: RobustRule and today's tuning-free methods."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 
 from probstep.bench.methods import METHODS
-from probstep.bench.plans import list_runs, read_plan
 from probstep.bench.report.drawing.chart import Figure, Line, Panel
 from probstep.bench.report.drawing.colours import PALETTE
 from probstep.bench.report.page.markdown import write_table
 from probstep.drawing.axes import Axis
 
 from .evidence import FIXED, MOMO, NETS, NEWER, OURS, PRODIGY, ROBUST, End, Evidence
-from .verdict import count, share
+from .verdict import count, percent, share
 
 PLAN = "paper-beside"
 WAYS = (FIXED, OURS, *NEWER)
@@ -47,7 +45,7 @@ def draw_since(evidence: Evidence) -> Figure | None:
     return Figure(
         slug="since",
         title="Final training accuracy over the initial rate, since the paper",
-        sentence=_sentence(everything, ends, ways),
+        sentence=_sentence(everything, ends),
         rows=rows,
         x_label="initial rate",
         y_label="final training accuracy, as a share of the best on the net",
@@ -73,9 +71,9 @@ def write_shares(evidence: Evidence) -> Iterator[str]:
     rows = []
     for way in WAYS:
         for base, style in STYLES.items():
-            ends = [e for e in everything.choose(way, bases=[base]) if e.problem in nets]
-            usual = [e for e in ends if _is_default(e)]
-            if fair := _from_same_starts(ends):
+            ends = [e for e in everything.choose(*WAYS, bases=[base]) if e.problem in nets]
+            usual = [e for e in ends if e.way == way and _is_default(e)]
+            if fair := _from_same_starts(ends).get(way):
                 rows.append(
                     (
                         way,
@@ -89,15 +87,17 @@ def write_shares(evidence: Evidence) -> Iterator[str]:
     yield from write_table(head, rows)
 
 
-def _sentence(evidence: Evidence, ends: Sequence[End], ways: Sequence[str]) -> str:
+def _sentence(evidence: Evidence, ends: Sequence[End]) -> str:
     adam = [e for e in ends if e.base == "adam"]  # which all of them follow
-    fair = {way: _from_same_starts(e for e in adam if e.way == way) for way in ways}
+    fair = _from_same_starts(adam)
     known = {way: share(map(evidence.is_close, group)) for way, group in fair.items() if group}
     ranked = sorted(known, key=lambda way: -known[way])
-    shares = ", ".join(f"{way} {known[way]:.0%}" for way in ranked)
+    shares = ", ".join(f"{way} {percent(known[way])}" for way in ranked)
+    lead = "A row that is flat and high needs no tuning."
     return (
-        "A row that is flat and high needs no tuning. Starts from which Adam's kind ends close to the "
-        f"best: {shares}."
+        f"{lead} Starts from which Adam's kind ends close to the best: {shares}."
+        if shares
+        else lead
     )
 
 
@@ -121,16 +121,12 @@ def _groups(nets: Sequence[str]) -> list[tuple[str, int]]:
     return [(name, names.count(name)) for name in dict.fromkeys(names)]
 
 
-def _from_same_starts(ends: Iterable[End]) -> list[End]:
-    """Those from the rates that the plan has for every way, so that all are counted alike."""
-    return [end for end in ends if end.rate in _starts()[end.problem]]
-
-
-@cache
-def _starts() -> dict[str, frozenset[float]]:
-    runs = [run for run in list_runs(read_plan(PLAN)) if run.method == "robust_adam"]
-    rates = {net: {run.rate for run in runs if run.problem == net} for net in NETS}
-    return {net: frozenset(rate for rate in found if rate) for net, found in rates.items()}
+def _from_same_starts(ends: Sequence[End]) -> dict[str, list[End]]:
+    """The ends by way, from the initial rates that all ways have on a net: all are counted alike."""
+    ways = {way: [e for e in ends if e.way == way] for way in dict.fromkeys(e.way for e in ends)}
+    places = [{(e.problem, e.rate) for e in group} for group in ways.values()]
+    shared = set.intersection(*places) if places else set()
+    return {way: [e for e in group if (e.problem, e.rate) in shared] for way, group in ways.items()}
 
 
 def _is_default(end: End) -> bool:
