@@ -113,6 +113,13 @@ def test_a_mistake_in_a_plan_is_told_without_a_traceback(plan, tmp_path):
     assert "Traceback" not in result.stderr
 
 
+def test_a_device_that_is_not_here_is_told_before_any_run(plan, tmp_path):
+    result = run(plan, tmp_path / "out", "--device", "nowhere")
+    assert result.exit_code == 1
+    assert "--device nowhere is not to be had here" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_that_cannot_be_written_is_told_without_a_traceback(plan, tmp_path):
     (tmp_path / "file").touch()
     result = run(plan, tmp_path / "file" / "out")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -104,6 +105,12 @@ Imports = Annotated[
 Threads = Annotated[
     int, typer.Option(min=1, help="Torch threads per run. The last digits depend on it.")
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="Where the nets are trained: cpu, cuda, cuda:1. On Ray, cuda is a GPU per run."
+    ),
+]
 Retry = Annotated[bool, typer.Option("--retry", help="Make failed runs again.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Count the runs and estimate their time, make none.")
@@ -120,6 +127,7 @@ def run(
     address: Address = None,
     data_dir: DataDir = None,
     imports: Imports = None,
+    device: Device = "cpu",
     threads: Threads = 1,
     retry: Retry = False,
     dry_run: DryRun = False,
@@ -137,12 +145,15 @@ def run(
         setup = Setup(
             out=out or _default_out(plan),
             backend=backend or _default_backend(jobs, address),
-            workers=Workers(jobs, address),
+            workers=Workers(jobs, address, has_gpu=device.startswith("cuda")),
             data_dir=data_dir,
+            device=device,
             threads=threads,
             sources=sources,
             retry=retry,
         )
+        if address is None:
+            _refuse_missing(device)
         command = commands.forecast_plan if dry_run else commands.run_plan
         raise typer.Exit(command(runs, setup, Console()))
 
@@ -313,6 +324,19 @@ def _wide_console() -> Console:
     """A table in a file or a pipe is not cut to the width of a terminal that is not there."""
     console = Console()
     return console if console.is_terminal else Console(width=200)
+
+
+def _refuse_missing(device: str) -> None:
+    """Refuse a device that torch does not have here, before any run fails on it.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch has both for it
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device {device} is not to be had here: {reason}") from error
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def _measure(
     with Console(stderr=True).status("Measuring a few steps") as status:
         return estimate(
             runs,
-            partial(measure_epoch, data_dir=setup.data_dir),
+            partial(measure_epoch, data_dir=setup.data_dir, device=setup.device),
             kind,
             lambda text: status.update(escape(f"Measuring a few steps, {text}")),
         )

@@ -148,12 +148,22 @@ class Task:
         self.batch_size = batch_size
         self.evaluation = evaluation
         self.steps_per_epoch = len(splits.train) // batch_size
-        self.params = [p for p in model.parameters() if p.requires_grad]
-        self.regularised = [p for p in self.params if p.ndim > 1] if problem.l2 else []
+        self.to("cpu")
         self._splits = splits
         self._training = _make_generator(seed, "training")
         self._evaluating = _make_generator(seed, "evaluation")
         _check_size(problem, batch_size, len(splits.train))
+
+    def to(self, device: torch.device | str) -> None:
+        """Move the model to a device; batches go there as they are drawn.
+
+        The data stays on the host, and so do the generators that order and augment it: the samples of
+        a run are the same on every device.
+        """
+        self._device = torch.device(device)
+        self.model.to(self._device)  # which may make new parameters of the old ones
+        self.params = [p for p in self.model.parameters() if p.requires_grad]
+        self.regularised = [p for p in self.params if p.ndim > 1] if self.problem.l2 else []
 
     @property
     def sizes(self) -> dict[SplitName, int]:
@@ -164,7 +174,7 @@ class Task:
         """One epoch of training batches, all complete."""
         part, source = self._splits.train, self.problem.source
         rows = source.order(part.rows, self._training)[: self.steps_per_epoch * self.batch_size]
-        batches = _draw(part, rows, self.batch_size, source.augmented, self._training)
+        batches = self._draw(part, rows, self.batch_size, source.augmented, self._training)
         return self.problem.carry(self.model, batches, self.batch_size)
 
     def losses(self, batch: Batch) -> Tensor:
@@ -191,8 +201,17 @@ class Task:
         with undisturbed(self.model, generator), torch.no_grad():
             part, rows, view = self._choose(split, generator)
             size = self.batch_size if self.problem.carry is not carry_nothing else EVALUATION_BATCH
-            batches = _draw(part, rows, size, view, generator)
+            batches = self._draw(part, rows, size, view, generator)
             return self._measure(self.problem.carry(self.model, batches, size), len(rows))
+
+    def _draw(
+        self, part: Part, rows: Tensor, size: int, view: View, generator: Generator
+    ) -> Iterator[Batch]:
+        """The rows as batches of this size, as the model sees them, where it is."""
+        inputs, targets = part.samples.inputs, part.samples.targets
+        for chunk in torch.split(rows, size):
+            seen = view(inputs[chunk], generator)
+            yield seen.to(self._device), targets[chunk].to(self._device)
 
     def _choose(self, split: SplitName, generator: Generator) -> Choice:
         if self.evaluation == "clean":
@@ -221,13 +240,6 @@ class Task:
         """Go on from a state that `state_dict` returned."""
         self._training.set_state(state["training"])
         self._evaluating.set_state(state["evaluation"])
-
-
-def _draw(part: Part, rows: Tensor, size: int, view: View, generator: Generator) -> Iterator[Batch]:
-    """The rows as batches of this size, as the model sees them."""
-    inputs, targets = part.samples.inputs, part.samples.targets
-    for chunk in torch.split(rows, size):
-        yield view(inputs[chunk], generator), targets[chunk]
 
 
 def _make_generator(seed: int, stream: str) -> Generator:

@@ -71,17 +71,17 @@ def estimate(
     return {run.key: _times(epochs[kind(run)], run.epochs) for run in runs}
 
 
-def measure_epoch(run: Run, data_dir: Path | None = None) -> float:
+def measure_epoch(run: Run, data_dir: Path | None = None, device: str = "cpu") -> float:
     """Seconds per epoch, from a few steps and one batch in evaluation: no whole evaluation.
 
     A step of a large model is measured with few samples, as its time is that of its samples.
     """
     with redirect_stdout(sys.stderr):  # what a method prints is not part of our output
         if run.batch_size is None or run.batch_size > FEW:
-            step, epoch = _measure_epoch(replace(run, batch_size=FEW), data_dir)
+            step, epoch = _measure_epoch(replace(run, batch_size=FEW), data_dir, device)
             if step > SLOW:
                 return epoch
-        return _measure_epoch(run, data_dir)[1]
+        return _measure_epoch(run, data_dir, device)[1]
 
 
 def long_first(runs: Iterable[Run], costs: Mapping[str, Cost]) -> list[Run]:
@@ -119,9 +119,9 @@ def _times(epoch: Cost, epochs: int) -> Cost:
     return epoch if epoch.seconds is None else Cost(epoch.seconds * epochs)
 
 
-def _measure_epoch(run: Run, data_dir: Path | None) -> tuple[float, float]:
+def _measure_epoch(run: Run, data_dir: Path | None, device: str) -> tuple[float, float]:
     """Seconds per step and per epoch."""
-    training = Training.from_seed(run, data_dir)
+    training = Training.from_seed(run, data_dir, device)
     step = _seconds_per_step(training)
     return step, step * training.task.steps_per_epoch + _seconds_of_evaluation(training)
 

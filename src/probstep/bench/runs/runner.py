@@ -30,6 +30,7 @@ class Setup:
 
     Args:
         out: The output directory.
+        device: Where the nets are trained, as torch spells it.
         threads: Torch threads of each worker; the rounding of sums depends on it.
         sources: Python files with further problems and methods.
         retry: Whether failed runs are done again.
@@ -39,6 +40,7 @@ class Setup:
     backend: str = "serial"
     workers: Workers = field(default_factory=Workers)
     data_dir: Path | None = None
+    device: str = "cpu"
     threads: int = 1
     sources: tuple[Source, ...] = ()
     retry: bool = False
@@ -84,8 +86,9 @@ def work(job: Job) -> Iterator[Message]:
     threads = torch.get_num_threads()
     torch.set_num_threads(job.setup.threads)
     try:
+        setup = job.setup
         yield from _apart(
-            train(job.run, job.setup.data_dir, job.checkpoint, job.recorded, job.sizes)
+            train(job.run, setup.data_dir, job.checkpoint, job.recorded, job.sizes, setup.device)
         )
     finally:
         torch.set_num_threads(threads)

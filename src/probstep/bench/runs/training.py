@@ -74,6 +74,7 @@ def train(
     checkpoint: bytes | None = None,
     recorded: int = -1,
     sizes: Mapping[str, int] | None = None,
+    device: str = "cpu",
 ) -> Iterator[Message]:
     """Train a run to its end; whatever goes wrong on the way ends up in its last record.
 
@@ -83,14 +84,15 @@ def train(
         checkpoint: The run's state after some epoch; one that cannot be used is ignored.
         recorded: The last epoch on record: a checkpoint of a later one would leave a gap.
         sizes: The sizes of the data on record: with other data it would be another run.
+        device: Where to train.
     """
     epoch = recorded + 1
     try:
-        training = Training.from_seed(run, data_dir)
+        training = Training.from_seed(run, data_dir, device)
         training.check_sizes(sizes)
         if checkpoint is not None and (trouble := training.restore(checkpoint, recorded)):
             yield Note(f"starts anew, its checkpoint is of no use: {trouble}")
-            training = Training.from_seed(run, data_dir)
+            training = Training.from_seed(run, data_dir, device)
         if training.epoch == 0:
             yield Epoch(training.record())
         while training.status == "running":
@@ -123,7 +125,7 @@ class Training:
     status: Status = "running"
 
     @classmethod
-    def from_seed(cls, run: Run, data_dir: Path | None = None) -> Self:
+    def from_seed(cls, run: Run, data_dir: Path | None = None, device: str = "cpu") -> Self:
         """The run before its first step."""
         method = get_method(run.method)
         seed_all(run.seed)
@@ -134,6 +136,8 @@ class Training:
             subset=run.subset,
             evaluation=run.evaluation,
         )
+        if device != "cpu":  # a user's own task need not be able to move
+            task.to(device)
         optimizer = prepare(method, task, run.rate, run.settings, run.epochs)
         return cls(run, method, task, optimizer)
 

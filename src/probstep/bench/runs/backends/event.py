@@ -34,10 +34,17 @@ class Event(Generic[Job, Message]):
 
 @dataclass(frozen=True)
 class Workers:
-    """How many workers there are, and where: the address of a cluster, if they are elsewhere."""
+    """How many workers there are, and where.
+
+    Args:
+        count: How many; on a cluster its processors decide.
+        address: Of a cluster, if they are elsewhere.
+        has_gpu: Whether each needs a GPU for itself: a cluster gives it one.
+    """
 
     count: int = 1
     address: str | None = None
+    has_gpu: bool = False
 
 
 class Backend(Protocol):

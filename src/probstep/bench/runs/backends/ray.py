@@ -20,12 +20,15 @@ def do_jobs(
 ) -> Iterator[Event[Job, Message]]:
     """Do the jobs as Ray tasks, one processor each; a job whose worker dies is given up.
 
-    With an address the cluster's processors decide how many jobs run at a time. The cluster needs
-    probstep installed and the data at hand, but no shared file system: events come back by Ray.
+    With an address the cluster's processors, or its GPUs, decide how many jobs run at a time. The
+    cluster needs probstep installed and the data at hand, but no shared file system: events come back
+    by Ray.
     """
     ray = _import_ray()
     count = _connect(ray, workers)
     options = {"num_cpus": 1, "max_retries": 0, "num_returns": "streaming"}
+    if workers.has_gpu:
+        options["num_gpus"] = 1
     remote = ray.remote(**options)(work)
     tasks: list[_Task] = []
     try:
@@ -64,7 +67,8 @@ def _connect(ray: Any, workers: Workers) -> int:
         ray.init(**local, log_to_driver=False)  # not the cluster that happens to run here
         return workers.count
     ray.init(address=workers.address, log_to_driver=False)
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+    of_which = "GPU" if workers.has_gpu else "CPU"
+    return max(1, int(ray.cluster_resources().get(of_which, 1)))
 
 
 def _hear(ray: Any, task: _Task) -> Event[Any, Any]:

@@ -97,12 +97,13 @@ make results                                          # this page and its figure
 ## At full size
 
 ```bash
-probstep run {FULL} --data-dir DATA --backend ray --address auto   # on an existing Ray cluster
+probstep run {FULL} --data-dir DATA --device cuda                        # on one GPU
+probstep run {FULL} --data-dir DATA --device cuda --backend ray --address auto   # on a Ray cluster
 ```
 
 {full.runs:,} runs: all nets at their own width, all data, the paper's epochs. Each machine of the
-cluster needs probstep and the data, by the first command above. A run is a task on one processor: the
-bench does not move nets to a GPU yet.
+cluster needs probstep and the data, by the first command above. With `--device cuda` a run is a task
+that has one GPU, without it one on a processor. No GPU was at hand to try it on.
 
 **An estimate by arithmetic, not a measurement**, of what they would take there: {full.hours:,.0f} hours
 on one {GPU} ({PEAK / 1e12:g} TFLOP/s in single precision by its data sheet, of which
