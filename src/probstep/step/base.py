@@ -4,6 +4,7 @@ Nothing is kept here. The groups are read anew at every step, because schedulers
 change them.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -65,7 +66,12 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     reference = _reference(group, first_rates[leading])
     multiplier = float(group["lr"]) / reference if reference else 1.0
     # It is 0 only of a tensor on a device: an empty step.
-    return Setting(multiplier or 1.0, _momentum(group))
+    return _setting(multiplier or 1.0, _momentum(group))
+
+
+@functools.lru_cache(maxsize=16)  # without a schedule it is always the same
+def _setting(multiplier: float, beta: float) -> Setting:
+    return Setting(multiplier, beta)
 
 
 def glance(groups: Groups, first_rates: Sequence[float]) -> tuple[bool, int, bool]:
