@@ -160,7 +160,7 @@ class Ledger:
         probes: How many steps were probed.
         ratio: Of the last probe.
         limit: What limits the rate now: a place in LIMITS.
-        opened: Step, scale and rate of a step whose loss is still to be read.
+        opened: Step, scale and `lr` of a step whose loss is still to be read.
     """
 
     rows: "array[float]" = field(default_factory=lambda: array("d"))
@@ -182,21 +182,24 @@ class Ledger:
 
     def open(self, step: int, scale: float, rate: Any) -> None:
         """Note a step whose loss is not read yet."""
-        if isinstance(rate, Tensor):  # reading one on a device would wait for it
-            rate = float(rate) if rate.device.type == "cpu" else math.nan
-        self.opened = (step, scale, rate * scale)
+        self.opened = (step, scale, _readable(rate))
 
     def close(self, loss: float) -> None:
         """Write the row of that step, now that its loss is known."""
-        if self.opened is None:
-            return
-        (step, scale, rate), self.opened = self.opened, None
+        if self.opened is not None:
+            opened, self.opened = self.opened, None
+            self.write(*opened, loss)
+
+    def write(self, step: int, scale: float, rate: Any, loss: float) -> None:
+        """Write the row of a step: its scale, the rate of the first group, its loss."""
+        if type(rate) is not float:
+            rate = _readable(rate)
         if (self.offered - 1) % self.stride:
             del self.rows[-COLUMNS:]  # the newest row so far only stood in
         elif len(self.rows) == MOST_ROWS * COLUMNS:
             self._thin()
         self.offered += 1
-        self.rows.extend((step, loss, scale, rate, self.probes, self.ratio, self.limit))
+        self.rows.extend((step, loss, scale, rate * scale, self.probes, self.ratio, self.limit))
         if not math.isfinite(loss):
             self.add("not finite", step)
 
@@ -307,6 +310,12 @@ class Ledger:
             raise ValueError("names a limit that is not known.")
         if len(self.events) > self.told:
             raise ValueError(f"has {len(self.events)} events of {self.told}.")
+
+
+def _readable(rate: Any) -> float:
+    """Return a rate as a number; NaN if it lies on a device, for which reading would wait."""
+    is_far = isinstance(rate, Tensor) and rate.device.type != "cpu"
+    return math.nan if is_far else float(rate)
 
 
 def spell_share(share: float) -> str:

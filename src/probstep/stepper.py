@@ -61,7 +61,7 @@ class Stepper:
         self._parts, self._binding, self._arrival = parts, binding, arrival
         self._ending, self._notices, self._model = ending, notices, model
         self._parallel = Parallel()
-        self._is_stepping = False
+        self.is_stepping = False
 
     def step(
         self,
@@ -88,32 +88,27 @@ class Stepper:
         if is_probed:
             binding.settle()
             kept = binding.current.copy()
-        self._is_stepping = True
+        self.is_stepping = True
         grad_mode = torch.is_grad_enabled()
         try:
             torch._C._set_grad_enabled(True)  # cheaper than contexts; for the closure
             arrived = self._arrival.receive(closure, given, parts.base, record=is_probed)
             torch._C._set_grad_enabled(False)
-            if self._arrival.has_piled_gradients:
+            if closure is not None and self._arrival.has_piled_gradients:
                 self._notices.of_piled_gradients()
             memory = binding.current
-            with self._ending.decayed(parts.base.param_groups, memory.steps):
-                self._tell_rule(memory)
-                if arrived.loss is None and arrived.again is not None:
-                    arrived = self._with_loss(memory, arrived, is_probed=is_probed)
-                if max_lr is not None:
-                    self._limit(memory, max_lr)
-                if ranks.size > 1:
-                    self._parallel.see((self._model, *tape.modules))
-                    self._parallel.refuse_join()
-                self._take(memory, arrived, ranks, is_probed=is_probed)
+            if self._ending.horizon is None:
+                arrived = self._go_on(memory, arrived, max_lr, ranks, is_probed=is_probed)
+            else:
+                with self._ending.decayed(parts.base.param_groups, memory.steps):
+                    arrived = self._go_on(memory, arrived, max_lr, ranks, is_probed=is_probed)
         except BaseException:
             if kept is not None:
                 binding.memory = kept  # so that the step can be taken again
             raise
         finally:
             torch._C._set_grad_enabled(grad_mode)
-            self._is_stepping = False
+            self.is_stepping = False
             self._arrival.clear()
             tape.clear()
         if closure is None and probe_will_be_due(parts.rule, schedule, memory):
@@ -153,21 +148,50 @@ class Stepper:
             base.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
 
     def notice_step_of(self, base: optim.Optimizer) -> None:
-        """Say so if it is not our step that it takes, unless it has another ProbStep."""
-        if not self._is_stepping and self._binding.is_in_place:
+        """Say so if nobody has called us, unless it has another ProbStep."""
+        if self._binding.is_in_place:
             self._notices.of_step_of_base(type(base).__name__)
+
+    def _go_on(
+        self,
+        memory: Memory,
+        arrived: Arrived,
+        max_lr: float | None,
+        ranks: Ranks,
+        *,
+        is_probed: bool,
+    ) -> Arrived:
+        """Tell the rule of the step before, take this one, and remember it; return what arrived."""
+        self._tell_rule(memory)
+        if arrived.loss is None and arrived.again is not None:
+            arrived = self._with_loss(memory, arrived, is_probed=is_probed)
+        if max_lr is not None:
+            self._limit(memory, max_lr)
+        if ranks.size > 1:
+            self._parallel.see((self._model, *self._parts.tape.modules))
+            self._parallel.refuse_join()
+        batch, taken = arrived.batch if is_probed else None, TAKEN
+        if batch is not None:
+            self._probe(memory, batch, ranks)
+        elif self._parts.rule.only_watches:
+            step_at(self._parts.base, BARE)
+        else:
+            taken = self._take_unprobed(memory, arrived, ranks, is_probed=is_probed)
+        self._remember(memory, arrived.loss, taken, ranks, has_probe=batch is not None)
+        return arrived
 
     def _tell_rule(self, memory: Memory) -> None:
         """Tell the rule the loss of the step before, which the device has long computed."""
-        self._binding.settle()
+        if self._binding.unread.kept is not None:
+            self._binding.settle()
         rule, loss, memory.pending = self._parts.rule, memory.pending, None
         if loss is not None and is_listening(rule, memory):
             setting = setting_of(self._parts.base.param_groups, memory.first_rates)
             factor = rule.notice(memory.rule, loss, memory.scale, setting)
             memory.scale *= factor
-            memory.history.hear(
-                memory.steps, loss, factor, is_new_level=rule.is_new_level(memory.rule)
-            )
+            is_new_level = rule.is_new_level(memory.rule)
+            if factor < 1.0 or is_new_level:
+                memory.history.hear(memory.steps, loss, factor, is_new_level=is_new_level)
 
     def _with_loss(self, memory: Memory, arrived: Arrived, *, is_probed: bool) -> Arrived:
         """Compute a loss that nobody told, if the step needs it."""
@@ -186,34 +210,21 @@ class Stepper:
             memory.history.limited("max_lr")
         memory.scale = most
 
-    def _take(self, memory: Memory, arrived: Arrived, ranks: Ranks, *, is_probed: bool) -> None:
-        """Let the base step, with a probe or without; remember it, and say what a user should know."""
-        parts, groups = self._parts, self._parts.base.param_groups
-        batch, taken = arrived.batch if is_probed else None, TAKEN
-        if batch is not None:
-            self._probe(memory, batch, ranks)
-        elif parts.rule.only_watches:
-            step_at(parts.base, BARE)
-        else:
-            taken = step_unprobed(parts, memory, arrived, ranks)
-            if not taken.is_taken:
-                memory.record_skipped(memory.steps + 1)
-                self._notices.of_skipped_step()
-            if is_probed or (arrived.loss is None and parts.stretch is not None):
-                self._say_if_no_loss(arrived)
-            if arrived.again is not None and are_stuck_at_zero(groups, memory.first_rates):
-                self._notices.of_no_rate()
-        if parts.members is not None:
-            parts.members.ask_for_missing(memory, ranks)
-        self._notices.of_scale(memory)
-        memory.forwards += parts.tape.replays
-        if arrived.loss is not None or not rates_are_zero(groups):
-            memory.steps += 1  # not in the dry run of a checkpoint
-        horizon = self._ending.horizon
-        if horizon is not None and memory.steps > horizon:
-            self._notices.of_horizon(horizon)
-        if arrived.loss is not None:
-            self._remember_loss(memory, arrived.loss, taken, ranks, has_probe=batch is not None)
+    def _take_unprobed(
+        self, memory: Memory, arrived: Arrived, ranks: Ranks, *, is_probed: bool
+    ) -> Unprobed:
+        """Let the base step without a probe, and say what a user should know about it."""
+        parts = self._parts
+        taken = step_unprobed(parts, memory, arrived, ranks)
+        if not taken.is_taken:
+            memory.record_skipped(memory.steps + 1)
+            self._notices.of_skipped_step()
+        if is_probed or (arrived.loss is None and parts.stretch is not None):
+            self._say_if_no_loss(arrived)
+        is_unseen = not memory.moving and arrived.again is not None  # no rate has been seen yet
+        if is_unseen and are_stuck_at_zero(parts.base.param_groups, memory.first_rates):
+            self._notices.of_no_rate()
+        return taken
 
     def _probe(self, memory: Memory, batch: Batch, ranks: Ranks) -> None:
         if not has_gradients(self._parts.base):
@@ -227,22 +238,37 @@ class Stepper:
         self._notices.of_probe(outcome.probe, memory)
         self._notices.of_slope(memory)
 
-    def _remember_loss(
-        self, memory: Memory, loss: Tensor, taken: Unprobed, ranks: Ranks, *, has_probe: bool
+    def _remember(
+        self, memory: Memory, loss: Tensor | None, taken: Unprobed, ranks: Ranks, *, has_probe: bool
     ) -> None:
-        """Keep the loss for the rule and the history; read it only where that costs nothing."""
-        base = self._parts.base
-        memory.history.open(memory.steps, memory.scale, base.param_groups[0]["lr"])
-        if not is_listening(self._parts.rule, memory):
-            if has_probe and memory.last is not None:
-                memory.history.close(sign_of(base) * memory.last.loss)
-        elif taken.loss is not None:
-            memory.pending = sign_of(base) * taken.loss
-            memory.history.close(taken.loss)
+        """Count the step, and keep its loss for the rule and the history."""
+        parts, groups = self._parts, self._parts.base.param_groups
+        if parts.members is not None:
+            parts.members.ask_for_missing(memory, ranks)
+        self._notices.of_scale(memory)
+        memory.forwards += parts.tape.replays
+        if loss is None:
+            memory.steps += not rates_are_zero(groups)  # not in the dry run of a checkpoint
         else:
-            self._binding.unread.keep(
-                loss, sign_of(base), ranks, taken.found, is_guarded=taken.is_guarded
-            )
+            memory.steps += 1
+        horizon = self._ending.horizon
+        if horizon is not None and memory.steps > horizon:
+            self._notices.of_horizon(horizon)
+        if loss is None:
+            return
+        sign, history = sign_of(parts.base), memory.history
+        rate, value = groups[0]["lr"], taken.loss
+        if not is_listening(parts.rule, memory):
+            if not (has_probe and memory.last is not None):
+                return
+            value = sign * memory.last.loss
+        elif value is not None:
+            memory.pending = sign * value
+        if value is not None:
+            history.write(memory.steps, memory.scale, rate, value)
+        else:  # read a step later, where reading would wait for a device
+            history.open(memory.steps, memory.scale, rate)
+            self._binding.unread.keep(loss, sign, ranks, taken.found, is_guarded=taken.is_guarded)
 
     def _say_if_no_loss(self, arrived: Arrived) -> None:
         is_missing = arrived.again is None and not arrived.is_handed_over
@@ -251,5 +277,6 @@ class Stepper:
 
 
 def _notice_step_of_base(owner: weakref.ref[Stepper], base: optim.Optimizer, *_: object) -> None:
-    if (stepper := owner()) is not None:
+    stepper = owner()
+    if stepper is not None and not stepper.is_stepping:
         stepper.notice_step_of(base)

@@ -26,10 +26,10 @@ from .step.closures import Forward
 from .step.hooks import AFTER, BEFORE, silent
 from .step.kept import Kept
 from .step.observe import observe
-from .step.prove import NotTheSameLoss
 from .step.randomness import RandomState
 from .step.ranks import Ranks, find_ranks
 from .step.replay import Buffers, Tape, gradients_set_aside, watching
+from .step.same import NotTheSameLoss
 from .step.stateful import Stateful, declared
 from .wrapper import Wrapper
 

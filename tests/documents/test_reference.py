@@ -41,7 +41,7 @@ ENTRIES = {  # what users call of these; the rest serves it
 def exports_of(package: str) -> list[str]:
     """The names that a package hands out: `from .x import y as y`."""
     text = read(f"src/probstep{package.replace('.', '/')}/__init__.py")
-    return re.findall(r"^from \S+ import \w+ as (\w+)$", text, flags=re.MULTILINE)
+    return re.findall(r"^ *from \S+ import \w+ as (\w+)$", text, flags=re.MULTILINE)
 
 
 PUBLIC = [

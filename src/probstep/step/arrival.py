@@ -118,7 +118,7 @@ class Arrival:
         if closure is not None:
             loss, again = self._run(closure, optimizer, record=record)
         elif loss is not None:
-            self.check(loss)
+            check_loss(loss, per_sample=self._per_sample)
         handed = self._handed_over  # read only now: a trainer's closure may hand it over
         if handed is not None:
             if handed.loss is not None and (closure is not None or loss is None):

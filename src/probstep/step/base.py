@@ -4,6 +4,7 @@ Nothing is kept here. The groups are read anew at every step, because schedulers
 change them.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -65,21 +66,38 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     reference = _reference(group, first_rates[leading])
     multiplier = float(group["lr"]) / reference if reference else 1.0
     # It is 0 only of a tensor on a device: an empty step.
-    return Setting(multiplier or 1.0, _momentum(group))
+    return _setting(multiplier or 1.0, _momentum(group))
 
 
-def may_have_risen(groups: Groups, first_rates: Sequence[float]) -> bool:
-    """Say whether `keep_up` has anything to look at. It usually has not, and this is cheap.
+@functools.lru_cache(maxsize=16)  # without a schedule it is always the same
+def _setting(multiplier: float, beta: float) -> Setting:
+    return Setting(multiplier, beta)
 
-    >>> may_have_risen([{"lr": 0.1}], [0.1]), may_have_risen([{"lr": 0.2}], [0.1])
-    (False, True)
+
+def glance(groups: Groups, first_rates: Sequence[float]) -> tuple[bool, int, bool]:
+    """Return what every step must know of the groups, from one look at them.
+
+    Returns:
+        Whether any group moves, at a rate that is not 0; how many parameters of such groups take part
+        in a backward pass; and whether `keep_up` has anything to look at, which it usually has not.
+
+    >>> frozen = torch.nn.Parameter(torch.ones(1), requires_grad=False)
+    >>> groups = [{"lr": 0.1, "params": [torch.nn.Parameter(torch.ones(1)), frozen]}]
+    >>> glance(groups, [0.1]), glance(groups, [0.01])
+    ((True, 1, False), (True, 1, True))
     """
-    for k, group in enumerate(groups):
+    is_moving, moving, may_have_risen = False, 0, False
+    for k, group in enumerate(groups):  # plain loops: every step comes here, and calls are slow
         rate = group["lr"]
         # No reference can lie below a rate that is at most the first.
         if type(rate) is not float or rate > first_rates[k] or "max_lr" in group:
-            return True
-    return False
+            may_have_risen = True
+        if rate != 0 if type(rate) is float else _may_move(rate):
+            is_moving = True
+            for p in group["params"]:
+                if p.requires_grad:
+                    moving += 1
+    return is_moving, moving, may_have_risen
 
 
 def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> bool:
@@ -109,20 +127,10 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
     return has_risen
 
 
-def count_moving(groups: Groups) -> int:
-    """Return how many parameters can move: they take part in a backward pass, at a rate that is not 0.
-
-    >>> frozen = torch.nn.Parameter(torch.ones(1), requires_grad=False)
-    >>> count_moving([{"lr": 0.1, "params": [torch.nn.Parameter(torch.ones(1)), frozen]}])
-    1
-    """
-    return sum(p.requires_grad for group in groups if _may_move(group) for p in group["params"])
-
-
-def _may_move(group: dict[str, Any]) -> bool:
-    rate = group["lr"]
-    # Reading a rate on a device would wait for it.
-    return rate.device.type != "cpu" or bool(rate) if isinstance(rate, Tensor) else bool(rate)
+def _may_move(rate: Any) -> bool:
+    if isinstance(rate, Tensor) and rate.device.type != "cpu":
+        return True  # reading it would wait for the device
+    return bool(rate)
 
 
 def largest_scale(
@@ -149,13 +157,7 @@ def largest_scale(
 
 def rates_are_zero(groups: Groups) -> bool:
     """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
-    for group in groups:
-        rate = group["lr"]
-        if type(rate) is not float and isinstance(rate, Tensor) and rate.device.type != "cpu":
-            return False  # reading it would wait for the device
-        if rate != 0:
-            return False
-    return True
+    return not any(_may_move(group["lr"]) for group in groups)
 
 
 def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
@@ -180,7 +182,7 @@ def scaled_rates(groups: Groups, factor: float) -> Iterator[None]:
     >>> groups
     [{'lr': 0.5}]
     """
-    kept = _scale_rates(groups, [factor] * len(groups))
+    kept = _scale_rates(groups, factor)
     try:
         yield
     finally:
@@ -198,38 +200,39 @@ def step_at(
         factors: What each group's rate is multiplied with besides; None for nothing.
     """
     groups = optimizer.param_groups
-    scales = [scale] * len(groups) if factors is None else [scale * factor for factor in factors]
-    kept = _scale_rates(groups, scales)  # no context: every step comes here
+    kept = _scale_rates(groups, scale, factors)  # no context: every step comes here
     try:
         optimizer.step()
     finally:
         _put_back(groups, kept)
 
 
-Kept = tuple[list[Any], list[tuple[Tensor, Tensor]]]  # rates, and what those that are tensors held
+Kept = list[tuple[Any, Tensor | None]]  # the rate of each group; of a tensor what it held, once
 
 
-def _scale_rates(groups: Groups, factors: Sequence[float]) -> Kept:
-    """Multiply each rate with its factor; return what `_put_back` needs.
+def _scale_rates(groups: Groups, scale: float, factors: Sequence[float] | None = None) -> Kept:
+    """Multiply each rate with the scale and its factor; return what `_put_back` needs.
 
     Tensors are scaled in place, each once though groups share it: graphs hold them.
     """
-    rates, contents = [group["lr"] for group in groups], list[tuple[Tensor, Tensor]]()
-    for group, rate, factor in zip(groups, rates, factors, strict=True):
+    kept: Kept = []
+    for k, group in enumerate(groups):
+        rate, content = group["lr"], None
+        by = scale if factors is None else scale * factors[k]
         if not isinstance(rate, Tensor):
-            group["lr"] = rate * factor
-        elif all(rate is not other for other, _ in contents):
-            contents.append((rate, rate.clone()))
-            rate.mul_(factor)
-    return rates, contents
+            group["lr"] = rate * by
+        elif all(rate is not other for other, _ in kept):
+            content = rate.clone()
+            rate.mul_(by)
+        kept.append((rate, content))
+    return kept
 
 
 def _put_back(groups: Groups, kept: Kept) -> None:
-    rates, contents = kept
-    for group, rate in zip(groups, rates, strict=True):
-        group["lr"] = rate
-    for rate, content in contents:
-        rate.copy_(content)
+    for k, (rate, content) in enumerate(kept):
+        if content is not None:
+            rate.copy_(content)
+        groups[k]["lr"] = rate
 
 
 def _leading(groups: Groups) -> int:

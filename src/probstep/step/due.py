@@ -3,7 +3,7 @@
 from ..memory import Memory
 from ..rules import Rule
 from ..schedule import Schedule
-from .base import Groups, count_moving, keep_up, may_have_risen, rates_are_zero
+from .base import Groups, glance, keep_up
 
 
 def probe_is_due(rule: Rule, schedule: Schedule | None, memory: Memory, groups: Groups) -> bool:
@@ -15,10 +15,13 @@ def probe_is_due(rule: Rule, schedule: Schedule | None, memory: Memory, groups: 
         memory: What earlier steps left.
         groups: The optimizer's.
     """
-    if memory.is_frozen or rates_are_zero(groups):
+    if memory.is_frozen:
         return False
-    if rule.chooses_lengths:
-        _search_again_if_changed(rule, memory, groups)
+    is_moving, moving, may_have_risen = glance(groups, memory.first_rates)
+    if not is_moving:
+        return False
+    if rule.chooses_lengths and (may_have_risen or moving > memory.moving):
+        _search_again_if_changed(rule, memory, groups, moving)
     return probe_will_be_due(rule, schedule, memory)
 
 
@@ -36,13 +39,10 @@ def is_listening(rule: Rule, memory: Memory) -> bool:
     return rule.chooses_lengths and not memory.is_frozen
 
 
-def _search_again_if_changed(rule: Rule, memory: Memory, groups: Groups) -> None:
+def _search_again_if_changed(rule: Rule, memory: Memory, groups: Groups, moving: int) -> None:
     """Let the rule search again if a rate has risen far, layers were unfrozen or a group is new."""
     is_searching = rule.is_searching(memory.rule)
-    has_changed = may_have_risen(groups, memory.first_rates) and keep_up(
-        groups, memory.first_rates, is_searching=is_searching
-    )
-    moving = count_moving(groups)
+    has_changed = keep_up(groups, memory.first_rates, is_searching=is_searching)
     if moving > memory.moving:
         has_changed |= memory.moving > 0 and not is_searching
         memory.moving = moving

@@ -40,13 +40,13 @@ class HostLook:
 
     def are_finite(self, optimizer: optim.Optimizer) -> bool:
         """Say whether every gradient is finite."""
-        small, are_finite = [], True
+        small, are_finite, single = [], True, torch.float32
         for group in optimizer.param_groups:
             for p in group["params"]:
                 grad = p.grad
                 if grad is None:
                     continue
-                if grad.dtype is torch.float32 and type(grad) is Tensor and grad.numel() < LARGE:
+                if type(grad) is Tensor and grad.dtype is single and grad.numel() < LARGE:
                     small.append(grad._values() if grad.is_sparse else grad)
                 else:
                     are_finite = are_finite and _is_finite(local(grad))

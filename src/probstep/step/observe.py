@@ -26,11 +26,10 @@ from .arrival import Batch
 from .attempt import attempting
 from .base import params_of
 from .objective import Objective
-from .prove import Check, NotTheSameLoss
+from .prove import Check
 from .ranks import Ranks
+from .same import Evaluate, NotTheSameLoss
 from .trial import Aside, Trial
-
-Evaluate = Callable[[], tuple[Tensor, bool]]
 
 BARE = 1.0  # the scale of every step that is only watched
 

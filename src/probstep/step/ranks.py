@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 Group = Any  # a dist.ProcessGroup; torch builds without distributed have no such name
+IS_AVAILABLE = dist.is_available()  # some builds of torch are without it
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
     A group of None means the default group if there is one: `group=False` means that this process
     trains alone.
     """
-    if group is False or not (dist.is_available() and dist.is_initialized()):
+    if group is False or not (IS_AVAILABLE and dist.is_initialized()):
         return ALONE
     if group is None and isinstance(model, nn.parallel.DistributedDataParallel):
         group = model.process_group
@@ -114,7 +115,7 @@ def drop_gathered(modules: Iterable[nn.Module]) -> None:
     A module without gradients to wait for keeps what it has gathered, and would then go on with
     parameters from before the next step.
     """
-    if not (dist.is_available() and dist.is_initialized()):
+    if not (IS_AVAILABLE and dist.is_initialized()):
         return
     from torch.distributed.fsdp import FSDPModule
 
@@ -134,7 +135,7 @@ def _pieces_of(param: Tensor) -> int:
 
 def _dtensor() -> Any:
     # Only where ranks exist: the import takes a second, and without ranks there are no DTensors.
-    if not (dist.is_available() and dist.is_initialized()):
+    if not (IS_AVAILABLE and dist.is_initialized()):
         return None
     from torch.distributed.tensor import DTensor
 

@@ -41,26 +41,27 @@ TAKEN = Unprobed()
 
 def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> Unprobed:
     """Take the step, unless loss or gradients are seen not to be finite."""
-    if is_on_host(parts.base):
-        loss, value = arrived.loss, 0.0
-        if loss is not None:
-            value = loss.sum().item() if loss.dim() else loss.item()
-        is_finite = HOST.are_finite(parts.base) and math.isfinite(value)
-        if ranks.size > 1:  # all decide alike
-            is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
-        is_read = loss is not None and not loss.dim() and ranks.size == 1
-        if is_finite:
+    if not is_on_host(parts.base):
+        found = found_on_device(parts.base)
+        with skipping(parts.base, found):
             _take(parts, memory, arrived, ranks)
-        return Unprobed(is_finite, loss=value if is_read else None)
-    found = found_on_device(parts.base)
-    with skipping(parts.base, found):
+        return Unprobed(found=found, is_guarded=found is not None)
+    loss, value = arrived.loss, 0.0
+    if loss is not None:
+        value = loss.sum().item() if loss.dim() else loss.item()
+    is_finite = math.isfinite(value) and HOST.are_finite(parts.base)
+    if ranks.size > 1:  # all decide alike
+        is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
+    is_read = loss is not None and not loss.dim() and ranks.size == 1
+    if is_finite:
         _take(parts, memory, arrived, ranks)
-    return Unprobed(found=found, is_guarded=found is not None)
+    return Unprobed(is_finite, loss=value if is_read else None)
 
 
 def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
     if parts.stretch is None or arrived.loss is None:
-        step_at(parts.base, memory.scale, factors_of(parts, memory))
+        factors = None if parts.members is None else factors_of(parts, memory)
+        step_at(parts.base, memory.scale, factors)
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
     with begin_step(parts, memory, ranks) as attempt:

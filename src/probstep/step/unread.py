@@ -28,7 +28,7 @@ class Left(NamedTuple):
 
 
 class Unread:
-    """Keeps what a step leaves until it is read.
+    """Keeps what a step leaves until it is read; `kept` is None if there is nothing to read.
 
     >>> import torch
     >>> unread = Unread()
@@ -38,7 +38,7 @@ class Unread:
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[Tensor, float, bool] | None = None
+        self.kept: tuple[Tensor, float, bool] | None = None
 
     def keep(
         self,
@@ -53,13 +53,13 @@ class Unread:
         value = mean_of(loss).detach()
         if ranks.size > 1:
             value = ranks.total(value.double() / ranks.size)
-        self._kept = (value if skipped is None else pack(value, skipped)), sign, is_guarded
+        self.kept = (value if skipped is None else pack(value, skipped)), sign, is_guarded
 
     def read(self) -> Left | None:
         """Return what was kept, if anything, and forget it."""
-        if self._kept is None:
+        if self.kept is None:
             return None
-        (value, sign, is_guarded), self._kept = self._kept, None
+        (value, sign, is_guarded), self.kept = self.kept, None
         if not value.dim():
             return Left(sign * value.item(), was_guarded=is_guarded)
         loss, skipped = value.tolist()
