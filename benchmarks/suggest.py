@@ -6,7 +6,7 @@ Every line of benchmarks/records/suggest.jsonl is one training at one suggested 
 `robust` trains: its best fixed rates are what `probstep page suggest` compares with. Lines that are
 there stay. `lightning` is Lightning's `Tuner.lr_find`, `torch-lr-finder` the package of that name; each
 has 100 steps on as many batches, their default. What is not installed is left out. `probstep.suggest`
-has 8 batches.
+has 32 batches, and takes as many steps as it wants: how many is on record.
 """
 
 import argparse
@@ -48,7 +48,7 @@ problem = "fmnist_mlp"
 subset = 5000
 epochs = 16
 """
-HANDFUL, STEPS = 8, 100  # batches of ours; steps and batches of the finders
+HANDFUL, STEPS = 32, 100  # batches of ours; steps and batches of the finders
 USUAL = 1e-3  # the rate that the optimizer has when it is asked
 
 
@@ -65,7 +65,8 @@ def batches_of(task, count):
 
 def ours(task, optimizer):
     found = probstep.suggest(optimizer, batches_of(task, HANDFUL), task.loss)
-    return {"rate": found.rate, "low": found.low, "high": found.high}
+    cost = {"steps": found.steps, "forwards": found.forwards}
+    return {"rate": found.rate, "low": found.low, "high": found.high, **cost}
 
 
 def lightning(task, optimizer):

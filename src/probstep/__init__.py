@@ -38,8 +38,8 @@ from .schedule import EveryStep as EveryStep
 from .step.prove import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
-from .suggesting import Suggestion as Suggestion
 from .suggesting import suggest as suggest
+from .suggestion import Suggestion as Suggestion
 from .watching import watch as watch
 
 with contextlib.suppress(ImportError):  # torch has it from 2.9 on
