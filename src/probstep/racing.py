@@ -15,6 +15,7 @@ COARSE, FINE = 0.5, 0.25  # between neighbours that race, in decades: at first, 
 FARTHEST = 2.0  # decades from where the races begin
 LOST = math.log(2.0)  # behind the best in the same round, as logarithms of losses
 SURE = 5.0  # what a loss that is not finite is behind
+LATER = 0.5  # of a round after a race: there the rates are compared; single rounds are noisy
 FLOOR = 0.01  # of the loss at the start: a lower one is as good
 LITTLE = 0.05  # of a loss: a fall, or a difference, that shows nothing
 # What a rate ten times as high may be behind after a race, and a still higher one, too: later in a
@@ -78,16 +79,17 @@ class Races:
         return fastest is None or self._left(self._means[fastest][-1]) > math.log1p(-LITTLE)
 
     def behind(self) -> dict[float, float]:
-        """Return how far each is likely to be behind one round later, as logarithms, by place.
+        """Return how far each is likely to be behind a little later, as logarithms, by place.
 
-        One that has finished falls back or catches up in one more round by as much as in its last.
+        One that has finished falls back or catches up on the best as in its last round.
         """
         fastest, ahead = self._fastest, dict[float, float]()
         for place in self.places:
             means = self._means[place]
             lag = self._lag(means, fastest)
             before = self._lag(means[:-1], fastest) if len(means) > 1 else lag
-            ahead[place] = min(SURE, 2 * lag - before if place in self._finished else lag)
+            later = lag + LATER * (lag - before) if place in self._finished else lag
+            ahead[place] = min(SURE, later)
         least = min(ahead.values())
         return {place: lag - least for place, lag in ahead.items()}
 

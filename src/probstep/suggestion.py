@@ -8,7 +8,7 @@ from typing import Any
 
 GRID = 61  # points of a posterior that is shown
 ENDS = 4.0  # deviations on either side that are shown
-HALVINGS = 60  # of an interval, until a quantile is as exact as numbers are
+HALVINGS = 40  # of an interval, until a quantile is as exact as numbers are
 BARS = "▁▂▃▄▅▆▇█"
 
 

@@ -6,6 +6,7 @@ same seed; losses have their floor.
 
 import json
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,7 @@ class Outcome:
     rate: float | None
     ratio: float
     holds_best: bool | None
+    steps: int | None = None
 
     @property
     def is_good(self) -> bool:
@@ -101,7 +103,7 @@ def judge(line: Mapping[str, Any], best: Mapping[Cell, Best]) -> Outcome:
         ratio = max(line["loss"], FLOOR * known.first) / known.loss
     if "low" in line:
         holds = any(line["low"] <= rate <= line["high"] for rate in known.rates)
-    return Outcome(line["finder"], cell, line["rate"], ratio, holds)
+    return Outcome(line["finder"], cell, line["rate"], ratio, holds, line.get("steps"))
 
 
 def _find_best(cells: set[Cell], histories: Sequence[History]) -> dict[Cell, Best]:
@@ -149,32 +151,32 @@ For several optimizers give a list, and get a list: each is asked alone, while t
 
 ## How it is found
 
-Two things are done in silence, over the batches in turn, and everything is put back after each.
+Two things are done in silence, over the batches in turn. Everything is put back in between.
 
 **Curvature gives a guess.** The first step is searched for the order of magnitude, so that the
 optimizer's own rate does not matter, and taken back. At each of 24 further steps the rate is measured at
 which the loss bends by 1: there lies the minimum along that step. The steps go half of that way, with
 momentum $\\sqrt{{1-\\beta}}$ of it. The geometric mean over the last 16 of them, times 4/3 and
-$\\sqrt{{1-\\beta}}$, is the guess: 4/3 is what [the robust rule](robust.md) aims at, too. It is taken to be
-right within a factor of 10 (one standard deviation).
+$\\sqrt{{1-\\beta}}$, is the guess: 4/3 is what [the robust rule](robust.md) aims at, too. It may be
+wrong by a factor of 10 (one standard deviation).
 
 **Rates race around it.** A race is a training of 128 steps at one rate, from the same start, with the
-same random numbers. The first three rates are the guess and those $\\sqrt{{10}}$ times as high and as low.
-Higher or lower ones follow while the outermost leads, and lower ones while no race has brought the loss
-down by 5 %, at most a hundredfold either way; at last those $\\sqrt[4]{{10}}$ times as high and as low as
-the leader. The mean losses of rounds of 32 steps are compared. A race whose loss is twice that of the
-best race in the same round is lost and stopped. In the end a race is *behind* by the logarithm of its
-loss over the best one, and is taken to fall back or to catch up in one more round as in its last.
+same random numbers. The first rates are the guess and those 3.2 times as high and as low. Higher or
+lower ones follow while the outermost leads, and lower ones while no race has brought the loss down by
+5 %, a hundredfold either way at most. The last are those 1.8 times as high and as low as the leader. The
+mean losses of rounds of 32 steps are compared, those below 1 % of the first as equals. A race whose loss
+is twice that of the best one in the same round is lost, and stops. A race is *behind* by the logarithm
+of its loss over the best one's in the last round, and by half of what it has fallen back in that round.
 
-The posterior of log10 rate is the guess times $\\exp(-b/0.1)$, where $b$ is what a rate is behind; a
-rate 10 times as high as the best may be behind by 0.4 and counts the same, because too high a rate is
-calmer later in a training, while too low a one stays slow. It is blurred by a Gaussian of $0.4$ for what
-a race cannot know: the length of the training, the noise to come. Its middle is suggested.
+The posterior of log10 rate is the guess times $\\exp(-b/0.1)$, where $b$ is what a rate is behind. One
+10 times as high as the best may be behind by 0.4 and counts the same: too high a rate is calmer later in
+a training, while too low a one stays slow. The posterior is blurred by a Gaussian of deviation 0.4 for
+what a race cannot know, the length of the training and the noise to come. Its middle is suggested.
 
-The lengths, 0.1 and both 0.4 were chosen on the tuning half of the cells, with three seeds, and on two
-problems more that are in no half (`mnist_mlp`, `digits_logreg`). The cells of the held-out half had been
-seen once, with an earlier way that had only the guess: that it failed there on plateaus is why rates
-race.
+The constants were chosen on the tuning half of the cells, with three seeds, and on two problems more
+that are in no half (`mnist_mlp`, `digits_logreg`). The held-out half was looked at twice: with an
+earlier way that had the guess only, whose failures on plateaus are why rates race, and with what is
+described here, except for the half of a round.
 
 ## Measured
 
@@ -184,11 +186,15 @@ losses are floored at 1 % of the untrained model's. **The bar:** a ratio of at m
 {verdict}: {good} of {len(ours)}.
 """
     yield from _totals(study)
-    yield """The finders get 100 batches and take 100 steps at rising rates, their default: up to 1
+    yield f"""The finders get 100 batches and take 100 steps at rising rates, their default: up to 1
 (Lightning), and from 1e-7 to 100 (torch-lr-finder, as in its example). Each suggests the rate at which
 the loss fell fastest; Lightning divides by differences of the rate itself, not of its logarithm, so that
 noise at tiny rates is often the steepest fall. `probstep.suggest` gets 32 batches, uses them again and
-again, and costs more: see below.
+again, and costs more: {_spell_cost(study)}
+
+What it cannot see is what happens long after a race. Where the best rate falls in the course of the
+training, it suggests too high a rate (`digits_attention`); where it rises, too low a one
+(`fmnist_logreg`).
 
 ## All cells
 """
@@ -210,6 +216,13 @@ def _totals(study: Study) -> Iterator[str]:
 diverged and suggestions that are missing; *interval* says how often it holds a best fixed rate (meant
 are 80 %).
 """
+
+
+def _spell_cost(study: Study) -> str:
+    steps = [one.steps for one in study.of("suggest") if one.steps is not None]
+    if not steps:
+        return "how many steps is not on record."
+    return f"{min(steps)} to {max(steps)} steps, {statistics.fmean(steps):.0f} in the mean."
 
 
 def _summary(part: Sequence[Outcome]) -> list[str]:
