@@ -138,6 +138,22 @@ def test_a_loss_may_be_below_zero_or_maximised(sign):
     assert 0.1 < found.rate < 1.0
 
 
+@pytest.mark.parametrize("start", [2.0, 3.0])
+def test_on_a_plateau_the_rate_leads_to_the_minimum(start):
+    w = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+
+    def loss(_):
+        return 1 - torch.exp(-w.square().sum() / 2)
+
+    found = probstep.suggest(torch.optim.SGD([w], lr=1e-3), [None], loss)
+    sgd = torch.optim.SGD([w], lr=found.rate)
+    for _ in range(500):
+        sgd.zero_grad()
+        loss(None).backward()
+        sgd.step()
+    assert loss(None).item() < 1e-6
+
+
 def test_it_tells_what_it_cost():
     model, optimizer = trained("sgd", plain_network)
     passes = []

@@ -40,7 +40,7 @@ PutBack = Callable[[], None]
 Take = Callable[[Parts, Memory, Batch, Ranks], Outcome]
 
 STEPS, SETTLED = 24, 8  # that are measured, and how many of them are only the way to a usual place
-ENOUGH = 4  # measurements, below which nothing is known
+ENOUGH = 4  # measurements there, below which the others count, too
 RECENT = 6  # measurements from which the rate of the next step is taken
 CAUTION = 0.5  # of the way to the minimum along a step, where curvature is measured
 ROUNDS, ROUND = 4, 32  # of a race, and steps in each
@@ -134,8 +134,8 @@ class Silence:
                 recent = statistics.fmean(list(found.values())[-RECENT:])
                 self._go_at(CAUTION * math.sqrt(1 - self.beta) * 10**recent)
         logs = [log for step, log in found.items() if step >= SETTLED]
-        if len(logs) < ENOUGH:
-            raise ValueError(NOTHING_SEEN)
+        if len(logs) < ENOUGH:  # it was soon at a minimum, say
+            logs = list(found.values()) or [math.log10(searched.scale)]
         return statistics.fmean(logs) + math.log10(self.lr)
 
     def start(self) -> float:
