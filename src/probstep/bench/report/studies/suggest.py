@@ -174,7 +174,7 @@ a training, while too low a one stays slow. The posterior is blurred by a Gaussi
 what a race cannot know, the length of the training and the noise to come. Its middle is suggested.
 
 The constants were chosen on the tuning half of the cells, with three seeds, and on two problems more
-that are in no half (`mnist_mlp`, `digits_logreg`). The held-out half had been looked at twice before: with
+that are in no half (`mnist_mlp`, `digits_logreg`). The held-out half had been seen twice before: with
 an earlier way that had the guess only, whose failures on plateaus are why rates race; and with races
 whose last round counted in full, not by half, for where they will be.
 
