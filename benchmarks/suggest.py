@@ -1,6 +1,6 @@
 """Train at the rate that `probstep.suggest` and two learning-rate finders suggest, on small problems.
 
-    python benchmarks/suggest.py [--data DIR] [--only FINDER]     # some minutes of one core
+    python benchmarks/suggest.py [--data DIR] [--only FINDER]     # half an hour of one core
 
 Every line of benchmarks/records/suggest.jsonl is one training at one suggested rate, as the plan
 `robust` trains: its best fixed rates are what `probstep page suggest` compares with. Lines that are
@@ -36,7 +36,7 @@ problems = [
 ]
 methods = ["sgd", "momentum", "adam"]
 rates = [{rate}]
-seeds = [0]
+seeds = [0, 1, 2]
 
 [[override]]
 problem = "fmnist_logreg"
@@ -53,9 +53,9 @@ USUAL = 1e-3  # the rate that the optimizer has when it is asked
 
 
 def runs_at(rate):
-    """The runs of the plan at this rate, by problem and method."""
+    """The runs of the plan at this rate, by problem, method and seed."""
     runs = list_runs(parse_plan(PLAN.replace("{rate}", repr(rate))))
-    return {(run.problem, run.method): run for run in runs}
+    return {(run.problem, run.method, run.seed): run for run in runs}
 
 
 def batches_of(task, count):
@@ -128,7 +128,7 @@ def measure(finder, run, data_dir):
     found = FINDERS[finder](task, optimizer)
     if not found["rate"] or not math.isfinite(found["rate"]):
         return {"rate": None, "loss": None, "status": "no suggestion"}
-    chosen = runs_at(found["rate"])[run.problem, run.method]
+    chosen = runs_at(found["rate"])[run.problem, run.method, run.seed]
     last = [m.record for m in train(chosen, data_dir) if isinstance(m, Epoch)][-1]
     loss = last.train_loss if last.status == "done" else None
     return {**found, "loss": loss, "status": last.status}
@@ -142,10 +142,10 @@ def main():
     torch.set_num_threads(1)
     RECORDS.touch()
     lines = [json.loads(line) for line in RECORDS.read_text().splitlines()]
-    done = {(line["finder"], line["problem"], line["method"]) for line in lines}
+    done = {(line["finder"], line["problem"], line["method"], line["seed"]) for line in lines}
     for finder in [args.only] if args.only else FINDERS:
-        for cell, run in runs_at(USUAL).items():
-            if (finder, *cell) in done:
+        for key, run in runs_at(USUAL).items():
+            if (finder, *key) in done:
                 continue
             try:
                 found = measure(finder, run, args.data)

@@ -20,9 +20,9 @@ FLOOR = 0.01  # of the loss at the start: a lower one is as good
 LITTLE = 0.05  # of a loss: a fall, or a difference, that shows nothing
 # What a rate ten times as high may be behind after a race, and a still higher one, too: later in a
 # training too high a rate is calmer, while too low a one stays slow.
-FORGIVEN = 0.4
+FORGIVEN = 0.2
 VAGUE = 0.1  # the differences of logarithms of losses that say little about the end of a training
-BEYOND = 1.0  # the deviation of a first guess, in decades
+BEYOND = 0.5  # the deviation of a first guess, in decades
 STEEP = 1.0  # what a rate ten times farther out than all that raced is behind these, at least
 POINTS = 40  # of a posterior in one decade
 
