@@ -1,12 +1,12 @@
 """Train at the rate that `probstep.suggest` and two learning-rate finders suggest, on small problems.
 
-    python benchmarks/suggest.py [--data DIR] [--only FINDER]     # some minutes of one core
+    python benchmarks/suggest.py [--data DIR] [--only FINDER]     # half an hour of one core
 
 Every line of benchmarks/records/suggest.jsonl is one training at one suggested rate, as the plan
 `robust` trains: its best fixed rates are what `probstep page suggest` compares with. Lines that are
 there stay. `lightning` is Lightning's `Tuner.lr_find`, `torch-lr-finder` the package of that name; each
 has 100 steps on as many batches, their default. What is not installed is left out. `probstep.suggest`
-has 8 batches.
+has 32 batches, and takes as many steps as it wants: how many is on record.
 """
 
 import argparse
@@ -36,7 +36,7 @@ problems = [
 ]
 methods = ["sgd", "momentum", "adam"]
 rates = [{rate}]
-seeds = [0]
+seeds = [0, 1, 2]
 
 [[override]]
 problem = "fmnist_logreg"
@@ -48,14 +48,14 @@ problem = "fmnist_mlp"
 subset = 5000
 epochs = 16
 """
-HANDFUL, STEPS = 8, 100  # batches of ours; steps and batches of the finders
+HANDFUL, STEPS = 32, 100  # batches of ours; steps and batches of the finders
 USUAL = 1e-3  # the rate that the optimizer has when it is asked
 
 
 def runs_at(rate):
-    """The runs of the plan at this rate, by problem and method."""
+    """The runs of the plan at this rate, by problem, method and seed."""
     runs = list_runs(parse_plan(PLAN.replace("{rate}", repr(rate))))
-    return {(run.problem, run.method): run for run in runs}
+    return {(run.problem, run.method, run.seed): run for run in runs}
 
 
 def batches_of(task, count):
@@ -65,7 +65,8 @@ def batches_of(task, count):
 
 def ours(task, optimizer):
     found = probstep.suggest(optimizer, batches_of(task, HANDFUL), task.loss)
-    return {"rate": found.rate, "low": found.low, "high": found.high}
+    cost = {"steps": found.steps, "forwards": found.forwards}
+    return {"rate": found.rate, "low": found.low, "high": found.high, **cost}
 
 
 def lightning(task, optimizer):
@@ -127,7 +128,7 @@ def measure(finder, run, data_dir):
     found = FINDERS[finder](task, optimizer)
     if not found["rate"] or not math.isfinite(found["rate"]):
         return {"rate": None, "loss": None, "status": "no suggestion"}
-    chosen = runs_at(found["rate"])[run.problem, run.method]
+    chosen = runs_at(found["rate"])[run.problem, run.method, run.seed]
     last = [m.record for m in train(chosen, data_dir) if isinstance(m, Epoch)][-1]
     loss = last.train_loss if last.status == "done" else None
     return {**found, "loss": loss, "status": last.status}
@@ -141,10 +142,10 @@ def main():
     torch.set_num_threads(1)
     RECORDS.touch()
     lines = [json.loads(line) for line in RECORDS.read_text().splitlines()]
-    done = {(line["finder"], line["problem"], line["method"]) for line in lines}
+    done = {(line["finder"], line["problem"], line["method"], line["seed"]) for line in lines}
     for finder in [args.only] if args.only else FINDERS:
-        for cell, run in runs_at(USUAL).items():
-            if (finder, *cell) in done:
+        for key, run in runs_at(USUAL).items():
+            if (finder, *key) in done:
                 continue
             try:
                 found = measure(finder, run, args.data)

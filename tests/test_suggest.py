@@ -10,10 +10,17 @@ import torch
 from torch import nn
 
 import probstep
-from probstep import Suggestion
+from probstep import Suggestion, silence
 
 from .cases import OPTIMIZERS, batches, loss_of, network, plain_network, train_bare
 from .test_no_trace import everything, same
+
+
+@pytest.fixture(autouse=True)
+def short_races(monkeypatch):
+    """What is promised here does not depend on how long rates race."""
+    monkeypatch.setattr(silence, "ROUND", 3)
+
 
 COMMON = ["sgd", "sgd-momentum", "adam", "adamw", "rmsprop", "adagrad"]
 
@@ -116,10 +123,45 @@ def test_the_rate_does_not_depend_on_the_optimizers_own(name):
     assert low.scale == pytest.approx(low.rate / 1e-6)
 
 
-def test_on_a_quadratic_without_noise_it_is_four_thirds_of_the_step_to_the_minimum():
+def test_on_a_quadratic_without_noise_it_is_a_large_share_of_what_is_stable():
     w = nn.Parameter(torch.ones(3, dtype=torch.float64))
     found = probstep.suggest(torch.optim.SGD([w], lr=1.0), [None], lambda _: w.square().sum())
-    assert found.rate == pytest.approx(4 / 3 / 2, rel=1e-6)
+    assert 0.3 < found.rate < 1.0  # it diverges from 1 on
+    assert found.low < 0.5 < found.high  # the step to the minimum
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_loss_may_be_below_zero_or_maximised(sign):
+    w = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    sgd = torch.optim.SGD([w], lr=1.0, maximize=sign < 0)
+    found = probstep.suggest(sgd, [None], lambda _: sign * (w.square().sum() - 100))
+    assert 0.1 < found.rate < 1.0
+
+
+@pytest.mark.parametrize("start", [2.0, 3.0])
+def test_on_a_plateau_the_rate_leads_to_the_minimum(start):
+    w = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+
+    def loss(_):
+        return 1 - torch.exp(-w.square().sum() / 2)
+
+    found = probstep.suggest(torch.optim.SGD([w], lr=1e-3), [None], loss)
+    sgd = torch.optim.SGD([w], lr=found.rate)
+    for _ in range(500):
+        sgd.zero_grad()
+        loss(None).backward()
+        sgd.step()
+    assert loss(None).item() < 1e-6
+
+
+def test_it_tells_what_it_cost():
+    model, optimizer = trained("sgd", plain_network)
+    passes = []
+    handle = model.register_forward_pre_hook(lambda *_: passes.append(1))
+    found = probstep.suggest(optimizer, batches(5), lambda batch: loss_of(model, batch))
+    handle.remove()
+    # The first pass only shows which modules there are; one that diverges is no step.
+    assert 0 <= len(passes) - 1 - found.steps - found.forwards <= 4
 
 
 def test_a_loss_that_counts_a_hundred_times_has_a_hundredth_of_the_rate():
@@ -175,7 +217,7 @@ def test_the_posterior_integrates_to_one_and_the_interval_holds_eight_tenths():
 
 
 def test_it_is_drawn_with_matplotlib_and_as_text_without():
-    found = Suggestion.gaussian(mean=-2.0, deviation=0.3, lr=0.1, forwards=0)
+    found = Suggestion.mixture([-2.0], [1.0], deviation=0.3, lr=0.1)
     pytest.importorskip("matplotlib").use("agg")
     from matplotlib import pyplot as plt
 
@@ -193,7 +235,7 @@ def test_without_matplotlib_the_plot_is_a_line_of_text(monkeypatch):
 
     real = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without_matplotlib)
-    found = Suggestion.gaussian(mean=-2.0, deviation=0.3, lr=0.1, forwards=0)
+    found = Suggestion.mixture([-2.0], [1.0], deviation=0.3, lr=0.1)
     assert found.plot() == found.sparkline()
     assert "█" in found.sparkline()
 

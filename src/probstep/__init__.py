@@ -40,8 +40,8 @@ if TYPE_CHECKING:  # what few trainings use; `__getattr__` imports it
     from .classes import wrap as wrap
     from .plotting.plot import Plot as Plot
     from .plotting.plot import plot as plot
-    from .suggesting import Suggestion as Suggestion
     from .suggesting import suggest as suggest
+    from .suggestion import Suggestion as Suggestion
     from .watching import watch as watch
 
 __version__ = "0.2.0"  # the one place: pyproject.toml reads it here
@@ -51,7 +51,8 @@ LATER = {
     "polynomial_average": ".averages",
     **dict.fromkeys(CLASSES, ".classes"),
     **dict.fromkeys(("Plot", "plot"), ".plotting.plot"),
-    **dict.fromkeys(("Suggestion", "suggest"), ".suggesting"),
+    "suggest": ".suggesting",
+    "Suggestion": ".suggestion",
     "watch": ".watching",
 }
 OLD_MODULES = ("covariance", "inference")
