@@ -140,9 +140,9 @@ def test_a_rate_of_zero_that_the_host_did_not_read_is_a_step_of_no_length(rule, 
     a = nn.Parameter(torch.ones(2))
     opt = ProbStep(torch.optim.SGD([a], lr=1e-2), rule)
     schedule = lr_scheduler.LambdaLR(opt, lambda k: float(k > 0))
-    monkeypatch.setattr(
-        "probstep.step.due.rates_are_zero", lambda _: False
-    )  # as for a tensor on a device
+    monkeypatch.setattr(  # as for a tensor on a device
+        "probstep.step.due.glance", lambda groups, first_rates: (True, 1, False)
+    )
     opt.step(lambda: (a**2).sum())
     assert (a.tolist(), opt.scale) == ([1.0, 1.0], 1.0)
     schedule.step()

@@ -77,7 +77,7 @@ class ProbStep(Wrapper):
         >>> model = nn.Linear(4, 1)
         >>> opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-9))
         >>> x, y = torch.ones(8, 4), torch.full((8, 1), 9.0)
-        >>> for _ in range(20):
+        >>> for _ in range(60):
         ...     loss = opt.step(lambda: nn.functional.mse_loss(model(x), y))
         >>> opt.effective_lr[0] > 0.001, loss.item() < 1.0
         (True, True)

@@ -183,13 +183,14 @@ def test_the_page_counts_the_rows_of_the_table():
 # Suggested rates
 
 
-def suggested(loss, *, finder="suggest", **more):
+def suggested(loss, seed=0, **more):
     """A line of the records of suggested rates."""
-    line = {"finder": finder, "problem": "digits_mlp", "method": "sgd", "rate": 0.3, "loss": loss}
-    return line | more
+    return {"seed": seed, "rate": 0.3, "loss": loss} | more
 
 
-BEST = {("digits_mlp", "sgd"): suggest.Best(rates=(0.2, 0.5), loss=0.1, first=2.0)}
+def judge(*lines):
+    best = suggest.Best(rates=(0.2, 0.5), loss=0.1, first={0: 2.0, 1: 2.0})
+    return suggest.judge("suggest", ("digits_mlp", "sgd"), lines, best)
 
 
 @pytest.mark.parametrize(
@@ -197,16 +198,19 @@ BEST = {("digits_mlp", "sgd"): suggest.Best(rates=(0.2, 0.5), loss=0.1, first=2.
     [(0.13, 1.3, True), (0.131, 1.31, False), (0.001, 0.2, True), (None, math.inf, False)],
 )
 def test_a_suggested_rate_is_good_within_the_bar_of_the_best_loss(loss, ratio, is_good):
-    outcome = suggest.judge(suggested(loss), BEST)
+    outcome = judge(suggested(loss))
     assert outcome.ratio == pytest.approx(ratio)
     assert outcome.is_good == is_good
 
 
+def test_the_losses_of_suggested_rates_are_averaged_over_seeds_by_their_logarithms():
+    assert judge(suggested(0.1, seed=0), suggested(0.4, seed=1)).ratio == pytest.approx(2.0)
+    assert judge(suggested(0.1, seed=0), suggested(None, seed=1)).ratio == math.inf
+
+
 def test_an_interval_holds_if_any_of_the_best_rates_lies_in_it():
-    inside, outside = (
-        suggest.judge(suggested(0.1, low=low, high=high), BEST)
-        for low, high in ((0.4, 0.9), (0.25, 0.4))
-    )
-    assert inside.holds_best is True
-    assert outside.holds_best is False
-    assert suggest.judge(suggested(0.1), BEST).holds_best is None
+    inside, outside = suggested(0.1, low=0.4, high=0.9), suggested(0.1, low=0.25, high=0.4)
+    assert judge(inside).holds_best == 1
+    assert judge(outside).holds_best == 0
+    assert judge(inside, outside).holds_best == 0.5
+    assert judge(suggested(0.1)).holds_best is None
