@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from .sparkline import spark
+
 GRID = 61  # points of a posterior that is shown
 ENDS = 4.0  # deviations on either side that are shown
 HALVINGS = 40  # of an interval, until a quantile is as exact as numbers are
-BARS = "▁▂▃▄▅▆▇█"
+BARS = 21  # of a posterior in one line of text
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,9 @@ class Suggestion:
         """Return the posterior in one line of text, between its ends.
 
         >>> Suggestion.mixture([-2.0], [1.0], deviation=0.25, lr=0.1).sparkline()
-        '0.001 ▁▁▁▁▁▂▃▄▆███▆▄▃▂▁▁▁▁▁ 0.1'
+        '0.001 ▁▁▁▁▂▂▃▄▆▇█▇▆▄▃▂▂▁▁▁▁ 0.1'
         """
-        points = self.density[:: max(1, len(self.density) // 20)]
-        most = max(points)
-        bars = "".join(BARS[min(len(BARS) - 1, int(p / most * len(BARS)))] for p in points)
+        bars = spark(self.density, BARS)
         return f"{10 ** self.grid[0]:.2g} {bars} {10 ** self.grid[-1]:.2g}"
 
     def plot(self, axes: Any = None) -> Any:

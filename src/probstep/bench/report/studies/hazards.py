@@ -91,14 +91,14 @@ that a requirement names (a loss of 1e-12 with SGD was not searched at all), whi
 else was decided by it. 0.1.0 has {_spell_seeds(study, "0.1.0")}, 0.2.0 {_spell_seeds(study, "0.2.0")};
 a row's loss is the geometric mean over its seeds.
 
-To make it again: `python -m benchmarks.hazards run --ways ours,plain --seeds 3 --label LABEL`, the same
-with `--ways prodigy,dadapt,schedulefree,momo,dog,gen --seeds 1` and no label, then
+To make it again: `python -m benchmarks.hazards run --ways ours,plain --seeds 3 --label LABEL`, then
 `python -m benchmarks.hazards pack` and `probstep page hazards`.
 
 ## All rows
 """
     yield from _totals(study)
-    yield from _peers(study)
+    if len(study.peers) > 1:  # ours and others
+        yield from _peers(study)
     yield "## By class\n"
     yield from _families(study)
     for label in reversed(LABELS):
@@ -130,7 +130,8 @@ def _peers(study: Study) -> Iterator[str]:
 
 The same rows with what others offer against tuning, each at its published default, one seed. A row of
 SGD or momentum has the variant for SGD, the others that for Adam, where there are two. *Worst* is the
-largest ratio.
+largest ratio. To make it again:
+`python -m benchmarks.hazards run --ways prodigy,dadapt,schedulefree,momo,dog,gen`.
 """
     head = [
         "method",

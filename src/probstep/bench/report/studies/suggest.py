@@ -233,8 +233,7 @@ again, and costs more: {_spell_cost(study)}
 
 What it cannot see is what happens long after a race. Where the best rate falls in the course of the
 training, it suggests too high a rate (`digits_attention`); where it rises, too low a one
-(`fmnist_logreg`). More batches do not change that: with 100 instead of 32 the rates of these cells
-were the same within 20 % (by hand, not on record).
+(`fmnist_logreg`).
 
 ## All cells
 """

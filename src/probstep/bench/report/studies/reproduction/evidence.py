@@ -152,6 +152,20 @@ class Evidence:
         return [cell for cell in self.cells if cell.run.problem == problem]
 
 
+def from_same_starts(ends: Sequence[End]) -> dict[str, list[End]]:
+    """The ends by way, of what all ways have on record: net, optimizer and initial rate.
+
+    Shares of what different ways reach can only be compared over the same starts.
+    """
+    ways = {way: [e for e in ends if e.way == way] for way in dict.fromkeys(e.way for e in ends)}
+    starts = [{(e.problem, e.base, e.rate) for e in group} for group in ways.values()]
+    shared = set.intersection(*starts) if starts else set()
+    return {
+        way: [e for e in group if (e.problem, e.base, e.rate) in shared]
+        for way, group in ways.items()
+    }
+
+
 def read_evidence(folder: Path) -> Evidence:
     """The evidence in a folder of records."""
     records, costs, beside = (folder / name for name in RECORDS)

@@ -31,6 +31,7 @@ from .evidence import (
     OURS_09,
     End,
     Evidence,
+    from_same_starts,
 )
 from .sweeps import VISIBLE, spread_of_rates
 from .verdict import count, percent, share
@@ -118,19 +119,19 @@ def draw_ends(evidence: Evidence) -> Figure | None:
         slug="ends",
         ways=(FIXED, OURS, OURS_09),
         bases=bases,
-        sentence="A flat, high line needs no tuning. Runs that have trained: "
-        f"{_shares(evidence, bases)}.",
+        sentence="A flat, high line needs no tuning. Of the starts that all three have on record there "
+        f"have trained: {_shares(evidence, bases)}.",
         size=(150.0, 84.0),
     )
 
 
 def _shares(evidence: Evidence, bases: Sequence[str]) -> str:
     colours = {FIXED: "grey", OURS: "blue", OURS_09: "orange"}
-    groups = {way: evidence.choose(way, bases=bases) for way in colours}
+    groups = from_same_starts(evidence.choose(*colours, bases=bases))
     return ", ".join(
-        f"{way} ({colours[way]}) {percent(share(map(evidence.has_trained, group)))}"
-        for way, group in groups.items()
-        if group
+        f"{way} ({colour}) {percent(share(map(evidence.has_trained, groups[way])))}"
+        for way, colour in colours.items()
+        if groups.get(way)
     )
 
 

@@ -26,8 +26,10 @@ def judge_settings(evidence: Evidence) -> Verdict:
     rates = [len({e.rate for e in group}) for group in _by_net(ours).values()]
     low, high = min(e.rate for e in ours), max(e.rate for e in ours)
     extra = evidence.choose(OURS_09)
+    fewest, most = min(rates), max(rates)
+    starts = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     said = (
-        f"{min(rates)} to {max(rates)} initial rates from {spell(low)} to {spell(high)} per net; "
+        f"{starts} initial rates from {spell(low)} to {spell(high)} per net; "
         f"{len(extra)} runs of the paper's rule at momentum 0.9 beside it"
     )
     why = (

@@ -8,7 +8,18 @@ from probstep.bench.report.drawing.colours import PALETTE
 from probstep.bench.report.page.markdown import write_table
 from probstep.drawing.axes import Axis
 
-from .evidence import FIXED, MOMO, NETS, NEWER, OURS, PRODIGY, ROBUST, End, Evidence
+from .evidence import (
+    FIXED,
+    MOMO,
+    NETS,
+    NEWER,
+    OURS,
+    PRODIGY,
+    ROBUST,
+    End,
+    Evidence,
+    from_same_starts,
+)
 from .verdict import count, percent, share
 
 PLAN = "paper-beside"
@@ -73,7 +84,7 @@ def write_shares(evidence: Evidence) -> Iterator[str]:
         for base, style in STYLES.items():
             ends = [e for e in everything.choose(*WAYS, bases=[base]) if e.problem in nets]
             usual = [e for e in ends if e.way == way and _is_default(e)]
-            if fair := _from_same_starts(ends).get(way):
+            if fair := from_same_starts(ends).get(way):
                 rows.append(
                     (
                         way,
@@ -89,7 +100,7 @@ def write_shares(evidence: Evidence) -> Iterator[str]:
 
 def _sentence(evidence: Evidence, ends: Sequence[End]) -> str:
     adam = [e for e in ends if e.base == "adam"]  # which all of them follow
-    fair = _from_same_starts(adam)
+    fair = from_same_starts(adam)
     known = {way: share(map(evidence.is_close, group)) for way, group in fair.items() if group}
     ranked = sorted(known, key=lambda way: -known[way])
     shares = ", ".join(f"{way} {percent(known[way])}" for way in ranked)
@@ -119,14 +130,6 @@ def _panel(evidence: Evidence, ends: Iterable[End], net: str, is_first: bool) ->
 def _groups(nets: Sequence[str]) -> list[tuple[str, int]]:
     names = [net.split("_")[0] for net in nets]
     return [(name, names.count(name)) for name in dict.fromkeys(names)]
-
-
-def _from_same_starts(ends: Sequence[End]) -> dict[str, list[End]]:
-    """The ends by way, from the initial rates that all ways have on a net: all are counted alike."""
-    ways = {way: [e for e in ends if e.way == way] for way in dict.fromkeys(e.way for e in ends)}
-    places = [{(e.problem, e.rate) for e in group} for group in ways.values()]
-    shared = set.intersection(*places) if places else set()
-    return {way: [e for e in group if (e.problem, e.rate) in shared] for way, group in ways.items()}
 
 
 def _is_default(end: End) -> bool:

@@ -19,6 +19,7 @@ from .evidence import (
     SMALL,
     End,
     Evidence,
+    from_same_starts,
 )
 from .verdict import (
     HALF,
@@ -112,8 +113,8 @@ def judge_rivals(evidence: Evidence) -> Verdict:
     ours = evidence.choose(OURS, bases=bases)
     if not hyper or not l4:
         return NO_RECORDS
-    trained = {w: share(map(evidence.has_trained, e))
-               for w, e in ((FIXED, fixed), (HYPER, hyper), (OURS, ours))}  # fmt: skip
+    same = from_same_starts([*fixed, *hyper, *ours])
+    trained = {w: share(map(evidence.has_trained, same.get(w, ()))) for w in (FIXED, HYPER, OURS)}
     stuck = [e for e in hyper if e.rate <= 1e-5 and e.problem.startswith("fmnist")]
     stuck = [e for e in stuck if not evidence.has_trained(e)]
     lost = [e for e in l4 if not evidence.has_trained(e)]
@@ -132,6 +133,9 @@ def judge_rivals(evidence: Evidence) -> Verdict:
     )
     said += percent(fast)
     why = "; ".join(f"{text}: {'yes' if holds else 'no'}" for text, holds in parts.items()) + "."
+    why += (
+        f" The shares are over the {len(same.get(HYPER, ()))} starts that all three have on record."
+    )
     word: Word = (
         "confirmed" if all(parts.values()) else "partly" if any(parts.values()) else "refuted"
     )
