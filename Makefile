@@ -34,6 +34,7 @@ front: .venv/test.done  ## measure the first page's picture and table again, som
 results: .venv/demo.done  ## make the pages of measurements again, from benchmarks/records
 	$(BIN)/probstep page reproduction
 	$(BIN)/probstep page robust
+	$(BIN)/probstep page why
 	$(BIN)/probstep page hazards
 	$(BIN)/probstep page limits
 	$(BIN)/probstep page front

@@ -1,103 +1,80 @@
-"""What each part of the robust rule is for: the rule without it, on four small problems.
+"""What each part of the robust rule is for: the rule without it, on hazards and on ordinary trainings.
 
-    python benchmarks/ablations.py [NAME ...]      # all, or those named; a minute of one core each
+    python -m benchmarks.ablations --data DATA [--parts NAME,...] [--only ROW,...]
 
-Every line of benchmarks/records/ablations.jsonl is one change of the rule: final training losses,
-geometric means over two seeds, of six optimizers on the small problems of the tuning half. Lines that
-are there stay.
+It trains the tuning half of the hazards and some ordinary trainings of the tuning half, one seed, with
+the whole rule and without each part in turn, some minutes of one core each. What runs/ablations.jsonl
+has is not done again; begin with a new file when the rule has changed. In the end all is packed for
+the repository. DATA is the directory of the ordinary trainings; without it they are left out.
 """
 
-import json
-import math
-import statistics
-import sys
-from contextlib import ExitStack
+import argparse
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
-import torch
+from probstep import RobustRule
+from probstep.bench.report.numbers.parts import without
+from probstep.rules.robust.rule import PARTS
 
-from probstep.bench.plans import list_runs, parse_plan
-from probstep.bench.runs.training import Epoch, train
+from .hazards.hazard import Hazard
+from .hazards.records import Record, pack, packed, read
+from .hazards.runner import list_runs, run_missing
+from .hazards.suites import rows_of
+from .hazards.table import choose
 
-RECORDS = Path(__file__).parent / "records" / "ablations.jsonl"
-PLAN = """
-problems = ["digits_mlp", "fmnist_logreg", "regression", "digits_autoencoder"]
-methods = [
-    "robust_sgd", "robust_momentum", "robust_adagrad", "robust_rmsprop", "robust_adam", "robust_adamw",
-]
-rates = [1e-3]
-seeds = [0, 1]
-
-[[override]]
-problem = "fmnist_logreg"
-subset = 10000
-epochs = 10
-"""
-
-# Which settings of RobustRule are changed, and which constants of its parts.
-ABLATIONS: dict[str, tuple[dict, dict]] = {
-    "as it is": ({}, {}),
-    "no bound at all": ({"without": ["progress", "loss_share"]}, {}),
-    "no bound by the gain to come": ({"without": ["progress"]}, {}),
-    "no bound by the loss": ({"without": ["loss_share"]}, {}),
-    "no curvature: bounds alone": ({"without": ["curvature"]}, {}),
-    "no step taken back": ({"without": ["shortening"]}, {}),
-    "raised even by a step that went too far": ({"without": ["restraint"]}, {}),
-    "no surprise": ({"without": ["surprise"]}, {}),
-    "curvature averaged like the slope": ({"without": ["shares"]}, {}),
-    "gradient size averaged like the slope": ({"without": ["floors"]}, {}),
-    "shorter averages of the loss": ({}, {"bound.SLOW": 6.0, "bound.FAST": 24.0}),
-    "longer averages of the loss": ({}, {"bound.SLOW": 1.5, "bound.FAST": 6.0}),
-    "probe at every step": ({"doubt": 1e-6, "budget": [1e9, 1.0]}, {}),
-    "target = 1": ({"target": 1.0}, {}),
-    "target = 5/3": ({"target": 5 / 3}, {}),
-    "up = 1.1": ({"up": 1.1}, {}),
-    "up = 1.5": ({"up": 1.5}, {}),
-    "doubt = 0.03": ({"doubt": 0.03}, {}),
-    "doubt = 0.25": ({"doubt": 0.25}, {}),
-    "budget = (20, 0.02)": ({"budget": [20.0, 0.02]}, {}),
-    "budget = (80, 0.08)": ({"budget": [80.0, 0.08]}, {}),
-}
+OUT = Path("runs/ablations.jsonl")
+ORDINARY = (
+    *(
+        f"{problem}-{base}-constant"
+        for problem in ("fmnist_mlp", "fmnist_logreg", "noisy_attention", "two_decades")
+        for base in ("momentum", "adam")
+    ),
+    "fmnist_mlp-adam-linear",
+    "fmnist_logreg-momentum-linear",
+    "noisy_attention-adam-linear",
+    "two_decades-momentum-linear",
+)
 
 
-def measure(settings):
-    """The geometric means of the final losses over the seeds, and the extra forwards per step."""
-    finals, extra = {}, []
-    for run in list_runs(parse_plan(f"settings = {spell(settings)}\n{PLAN}")):
-        last = [message.record for message in train(run) if isinstance(message, Epoch)][-1]
-        loss = last.train_loss if last.status == "done" else None
-        finals.setdefault(f"{run.problem} {run.method.removeprefix('robust_')}", []).append(loss)
-        extra.append(last.forward_passes / max(last.steps, 1) - 1)
-    cells = {cell: mean(losses) for cell, losses in finals.items()}
-    return {"cells": list(cells), "losses": list(cells.values()), "extra": statistics.fmean(extra)}
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser("benchmarks.ablations", description=__doc__.splitlines()[0])
+    top.add_argument("--data", type=Path, help="Fashion-MNIST, in the usual layout")
+    top.add_argument("--parts", help="names of parts, with commas; by default all")
+    top.add_argument("--only", help="names of rows, with commas; by default all")
+    top.add_argument("--jobs", type=int, default=1)
+    top.add_argument("--out", type=Path, default=OUT)
+    top.add_argument("--to", type=Path, default=packed("ablations"), help="the packed file")
+    return top
 
 
-def mean(losses):
-    if None in losses:
-        return 1e9
-    return math.exp(statistics.fmean(math.log(loss) for loss in losses))
+def rows_to_run(suite: str, data: Path | None, only: Sequence[str]) -> list[Hazard]:
+    """Return the rows of a suite, all or those that are named."""
+    if suite == "ordinary" and data is None:
+        return []
+    rows = rows_of(suite, data)
+    chosen = choose(rows, "tuning") if suite == "hazards" else choose(rows, only=ORDINARY)
+    return [row for row in chosen if row.name in only or not only]
 
 
-def spell(settings):
-    return "{ " + ", ".join(f"{name} = {value}" for name, value in settings.items()) + " }"
+def light(record: Record) -> Record:
+    """Return a record without its trace, which no page shows."""
+    return {key: value for key, value in record.items() if key != "trace"}
 
 
-def main():
-    torch.set_num_threads(1)
-    RECORDS.touch()
-    done = {json.loads(line)["name"] for line in RECORDS.read_text().splitlines()}
-    for name in sys.argv[1:] or ABLATIONS:
-        if name in done:
-            continue
-        settings, constants = ABLATIONS[name]
-        with ExitStack() as stack:
-            for place, value in constants.items():
-                stack.enter_context(patch(f"probstep.rules.robust.{place}", value))
-            entry = {"name": name, **measure(settings)}
-        with RECORDS.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-        print(name, f"{entry['extra']:.3f}", flush=True)
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parser().parse_args(arguments)
+    parts = args.parts.split(",") if args.parts else list(PARTS)
+    only = args.only.split(",") if args.only else []
+    for part in ("", *parts):
+        rule = partial(RobustRule, without=frozenset(filter(None, [part])))
+        for suite in ("hazards", "ordinary"):
+            rows = rows_to_run(suite, args.data, only)
+            runs = list_runs(rows, suite, ["ours"], without(part)[1], range(1))
+            run_missing(runs, args.out, rule, args.data, args.jobs, partial(print, flush=True))
+    records = read(args.out)
+    pack(map(light, records), args.to)
+    print(f"{args.to}: {len(records)} runs")
 
 
 if __name__ == "__main__":

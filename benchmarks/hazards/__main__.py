@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from .records import PACKED, pack, read
+from .records import PACKED, merge, pack, packed, read
 from .runner import list_runs, run_missing
 from .suites import SUITES, rows_of
 from .summary import align, compare, show
@@ -22,7 +22,7 @@ from .table import choose
 from .training import run as train
 from .ways import WAYS, find_way
 
-OUT = Path("runs/hazards.jsonl")
+OUT = Path("runs")  # a file for each suite
 
 
 def names(text: str) -> list[str]:
@@ -44,12 +44,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--ways", type=names, default=["ours", "plain"], help=", ".join(WAYS))
     run.add_argument("--seeds", type=int, default=1, help="how many, from 0 on")
     run.add_argument("--jobs", type=int, default=1)
-    run.add_argument("--out", type=Path, default=OUT)
+    run.add_argument("--out", type=Path, help="the file; by default runs/SUITE.jsonl")
 
     summary = commands.add_parser("summary", parents=[shared], help="a table, and the bar")
     summary.add_argument("--way", default="ours")
     summary.add_argument("--against", default=None, help="plain, grid, or another way")
-    summary.add_argument("--records", type=Path, nargs="+", default=[PACKED, OUT])
+    summary.add_argument("--records", type=Path, nargs="+", help="by default all of the suite")
     summary.add_argument("--brief", action="store_true", help="only the last lines")
 
     trace = commands.add_parser(
@@ -61,9 +61,14 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("--points", type=int, default=60)
 
     packing = commands.add_parser("pack", help="put the records into the repository")
-    packing.add_argument("--records", type=Path, nargs="+", default=[PACKED, OUT])
-    packing.add_argument("--out", type=Path, default=PACKED)
+    packing.add_argument("--records", type=Path, nargs="+", help="besides what is packed")
+    packing.add_argument("--to", type=Path, default=PACKED, help="the folder of packed records")
     return top
+
+
+def out_of(suite: str) -> Path:
+    """Return where runs of a suite go."""
+    return OUT / f"{suite}.jsonl"
 
 
 def do_run(args: argparse.Namespace) -> None:
@@ -72,12 +77,18 @@ def do_run(args: argparse.Namespace) -> None:
         find_way(way)
     runs = list_runs(rows, args.suite, args.ways, args.label, range(args.seeds))
     run_missing(
-        runs, args.out, args.rule, args.data, args.jobs, lambda line: print(line, flush=True)
+        runs,
+        args.out or out_of(args.suite),
+        args.rule,
+        args.data,
+        args.jobs,
+        lambda line: print(line, flush=True),
     )
 
 
 def do_summary(args: argparse.Namespace) -> None:
-    records = [r for r in read(*args.records) if r["suite"] == args.suite]
+    files = args.records or [packed(args.suite), out_of(args.suite)]
+    records = [r for r in read(*files) if r["suite"] == args.suite]
     if args.only:
         records = [r for r in records if r["hazard"] in args.only]
     labels = {r["label"] for r in records if r["way"] == "ours"}
@@ -116,9 +127,14 @@ def word(value: float | str | None) -> str:
 
 
 def do_pack(args: argparse.Namespace) -> None:
-    records = read(*args.records)
-    pack(records, args.out)
-    print(f"{args.out}: {len(records)} runs")
+    fresh = read(*(args.records or map(out_of, SUITES)))
+    for suite in SUITES:
+        path = packed(suite, args.to)
+        found = [r for r in fresh if r["suite"] == suite]
+        if found:
+            records = merge(read(path), found)
+            pack(records, path)
+            print(f"{path}: {len(records)} runs")
 
 
 COMMANDS = {"run": do_run, "summary": do_summary, "trace": do_trace, "pack": do_pack}

@@ -2,13 +2,13 @@
 
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
-PACKED = Path(__file__).parents[1] / "records" / "hazards.jsonl.gz"
+PACKED = Path(__file__).parents[1] / "records"  # a file for each suite
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,18 @@ def run_of(record: Record) -> Run:
 
 def read(*paths: Path) -> list[Record]:
     """Return the records of some files, packed or not; a later one of the same run replaces."""
-    found: dict[str, Record] = {}
-    for path in paths:
-        if path.exists():
-            content = path.read_bytes()
-            text = gzip.decompress(content) if path.suffix == ".gz" else content
-            records = map(parse, text.decode().splitlines())
-            found |= {run_of(r).key: r for r in records if r is not None}
-    return list(found.values())
+    return merge(*(read_file(path) for path in paths if path.exists()))
+
+
+def merge(*parts: Iterable[Record]) -> list[Record]:
+    """Return all records; a later one of the same run replaces."""
+    return list({run_of(record).key: record for part in parts for record in part}.values())
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    content = path.read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    return filter(None, map(parse, text.decode().splitlines()))
 
 
 def parse(line: str) -> Record | None:
@@ -71,7 +75,12 @@ def append(path: Path, record: Record) -> None:
         file.write("\n" * is_cut + json.dumps(record) + "\n")
 
 
-def pack(records: Iterable[Record], path: Path = PACKED) -> None:
+def packed(suite: str, folder: Path = PACKED) -> Path:
+    """Return where the records of a suite are in the repository."""
+    return folder / f"{suite}.jsonl.gz"
+
+
+def pack(records: Iterable[Record], path: Path) -> None:
     """Write records in the order of their keys, so that the same records give the same bytes."""
     lines = [json.dumps(r, sort_keys=True) for r in sorted(records, key=lambda r: run_of(r).key)]
     text = "".join(line + "\n" for line in lines)

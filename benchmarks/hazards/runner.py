@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +15,8 @@ from .records import Record, Run, append, read, run_of
 from .suites import rows_of
 from .training import run as train
 from .ways import find_way
+
+Rule = str | Callable[[], Any]  # module:factory, or the factory itself
 
 
 def list_runs(
@@ -28,7 +31,7 @@ def list_runs(
                     yield Run(suite, row.name, way, label if way == "ours" else "", seed, rate)
 
 
-def do(run: Run, rule: str | None, data: Path | None) -> Record:
+def do(run: Run, rule: Rule | None, data: Path | None) -> Record:
     """Train one run on one thread and return its record."""
     torch.set_num_threads(1)
     row = next(row for row in rows_of(run.suite, data) if row.name == run.hazard)
@@ -41,7 +44,7 @@ def do(run: Run, rule: str | None, data: Path | None) -> Record:
 def run_missing(
     runs: Iterable[Run],
     out: Path,
-    rule: str | None,
+    rule: Rule | None,
     data: Path | None,
     jobs: int,
     say: Callable[[str], None],

@@ -20,6 +20,7 @@ from .hazard import Hazard, Player, Training
 from .ways import Reading, Way
 
 POINTS = 60  # of a trace
+EARLY = 1000  # steps: what they cost is judged apart
 LOOKS = 5  # measurements at the end, whose mean counts
 LAST = 0.1  # the share of the steps over which the end is measured
 HOPELESS = 25  # losses in a row that are not finite, after which a run is ended
@@ -36,13 +37,15 @@ class Trace:
     rate: list[float | None] = field(default_factory=list)
     scale: list[float | None] = field(default_factory=list)
     decision: list[str] = field(default_factory=list)
+    forwards: list[float] = field(default_factory=list)
 
-    def add(self, step: int, loss: float, seen: Reading) -> None:
+    def add(self, step: int, loss: float, seen: Reading, forwards: float) -> None:
         self.step.append(step)
         self.loss.append(finite(loss))
         self.rate.append(finite(seen.rate))
         self.scale.append(finite(seen.scale))
         self.decision.append(seen.decision)
+        self.forwards.append(forwards)
 
 
 def finite(value: float | None) -> float | None:
@@ -51,8 +54,8 @@ def finite(value: float | None) -> float | None:
 
 
 def trace_steps(steps: int, points: int = POINTS) -> set[int]:
-    """Return where a trace looks: powers of two, then evenly, and the last step."""
-    early = {2**k - 1 for k in range(20) if 2**k <= steps}
+    """Return where a trace looks: powers of two, the thousandth, evenly, and the last step."""
+    early = {count - 1 for count in (*(2**k for k in range(20)), EARLY) if count <= steps}
     return early | {steps * k // points for k in range(points)} | {steps - 1}
 
 
@@ -117,7 +120,7 @@ def train(training: Training, row: Hazard, way: Way, rate: float, points: int) -
             taken.append(way.step(optimizer, training, player, player.batch(t)))
         losses.append(taken[0].item())
         if t in traced:
-            trace.add(t, losses[-1], way.read(optimizers[0]))
+            trace.add(t, losses[-1], way.read(optimizers[0]), passes.extra(training, t + 1))
         if measure is not None and t in looked:
             looks.append(measure())
         for schedule, loss in zip(schedules, taken, strict=False):
@@ -133,7 +136,7 @@ def train(training: Training, row: Hazard, way: Way, rate: float, points: int) -
         "first": finite(losses[0] if measure is None else first),
         "score": finite(score()) if score and is_whole else None,
         "steps": len(losses),
-        "forwards": passes.count / (training.pieces * len(players)) - len(losses),
+        "forwards": passes.extra(training, len(losses)),
         "last_rate": finite(rate if seen.scale is None else rate * seen.scale),
         "decisions": dict(seen.counts),
         "trace": vars(trace),
@@ -152,6 +155,10 @@ class Passes:
             return player.loss(batch)
 
         return replace(player, loss=loss)
+
+    def extra(self, training: Training, steps: int) -> float:
+        """Return the passes over whole batches beyond one a step."""
+        return self.count / (training.pieces * len(training.players)) - steps
 
 
 def delivered(

@@ -272,8 +272,8 @@ WAYS: dict[str, Way] = {
 }
 
 
-def find_way(name: str, rule: str | None = None) -> Way:
-    """Return a way by its name; a rule, as `module:factory`, goes with `ours`.
+def find_way(name: str, rule: str | Callable[[], Any] | None = None) -> Way:
+    """Return a way by its name; a rule, as its factory or as `module:factory`, goes with `ours`.
 
     Raises:
         ValueError: There is no such way.
@@ -282,4 +282,5 @@ def find_way(name: str, rule: str | None = None) -> Way:
         raise ValueError(f"No way is called {name!r}. There are: {', '.join(WAYS)}.")
     if rule is None:
         return WAYS[name]
-    return Way(make_ours(read_factory(rule)), step_of_ours, read_ours, as_it_is)
+    factory = read_factory(rule) if isinstance(rule, str) else rule
+    return Way(make_ours(factory), step_of_ours, read_ours, as_it_is)

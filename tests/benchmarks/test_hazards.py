@@ -93,6 +93,7 @@ def test_ours_tells_its_rate_its_decisions_and_its_extra_passes(name):
     )
     assert sum(record["decisions"].values()) > 0
     assert record["forwards"] > 0
+    assert record["trace"]["forwards"][-1] == record["forwards"]
 
 
 def test_a_plain_run_makes_one_pass_a_step():
@@ -142,6 +143,7 @@ def test_a_trace_has_about_sixty_points_and_both_ends():
     steps = trace_steps(1000)
     assert {0, 1, 3, 999} <= steps
     assert 55 <= len(steps) <= 75
+    assert {999, 1499} <= trace_steps(1500)
 
 
 def test_the_end_is_looked_at_five_times():

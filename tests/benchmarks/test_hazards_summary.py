@@ -180,13 +180,24 @@ def test_packing_is_deterministic_and_loses_nothing(tmp_path):
     assert read(first) == [record("a", "ours", 3.0), record("a"), record("b")]
 
 
+def test_each_suite_is_packed_into_a_file_of_its_own_beside_what_is_there(tmp_path, capsys):
+    pack([record("a", final=1.0), record("b")], tmp_path / "hazards.jsonl.gz")
+    fresh = [record("a", final=2.0), {**record("c"), "suite": "ordinary"}]
+    for r in fresh:
+        append(tmp_path / "out.jsonl", r)
+    main(["pack", "--records", str(tmp_path / "out.jsonl"), "--to", str(tmp_path)])
+    assert read(tmp_path / "hazards.jsonl.gz") == [fresh[0], record("b")]
+    assert read(tmp_path / "ordinary.jsonl.gz") == [fresh[1]]
+    assert "ordinary.jsonl.gz: 1 runs" in capsys.readouterr().out
+
+
 def test_the_commands_summarise_and_pack(tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     for r in (record("a"), record("a", "ours", 3.0)):
         append(out, r)
     main(["summary", "--records", str(out), "--label", "x"])
     assert "too bad" in capsys.readouterr().out
-    main(["pack", "--records", str(out), "--out", str(tmp_path / "p.jsonl.gz")])
-    assert "2 runs" in capsys.readouterr().out
+    main(["pack", "--records", str(out), "--to", str(tmp_path)])
+    assert "hazards.jsonl.gz: 2 runs" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="labelled 'y'"):
         main(["summary", "--records", str(out), "--label", "y"])

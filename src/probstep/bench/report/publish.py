@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from probstep.bench.report.drawing.layout import lay_out
-from probstep.bench.report.figures.gauge import draw_gauge
 from probstep.bench.report.studies import (
     averages,
     front,
@@ -19,6 +18,7 @@ from probstep.bench.report.studies import (
     robust,
     several,
     suggest,
+    why,
 )
 from probstep.drawing.scene import MODES, Scene, in_mode
 from probstep.drawing.svg import write_svg_file
@@ -32,7 +32,7 @@ class Page:
 
     Args:
         about: What it is about.
-        file: Its name in the folder of documents; empty for a part of others.
+        file: Its name in the folder of documents; empty for a part of others, and for pictures alone.
         records: The files that it needs.
         read: Reads them from their folder.
         write: The page's text.
@@ -47,15 +47,6 @@ class Page:
     write: Callable[[Any], str]
     draw: Callable[[Any], Mapping[str, Scene]] = lambda _: {}
     parts_of: tuple[str, ...] = ()
-
-
-def _draw_robust(study: robust.Study) -> dict[str, Scene]:
-    figures = {figure.slug: lay_out(figure).whole() for figure in robust.draw_study(study)}
-    return {
-        "gauge": draw_gauge(),
-        "rates": figures["sensitivity-train-loss"],
-        "cells": figures["cells"],
-    }
 
 
 def _draw_front(study: front.Study) -> dict[str, Scene]:
@@ -74,12 +65,20 @@ PAGES: dict[str, Page] = {
         parts_of=("index.md", "../README.md"),
     ),
     "robust": Page(
-        about="the default rule against the best fixed rate, and what people pick today",
+        about="the default rule against the best fixed rate, and others",
         file="robust-benchmark.md",
         records=robust.RECORDS,
         read=robust.read_study,
         write=robust.write_study,
-        draw=_draw_robust,
+        draw=robust.draw_study,
+    ),
+    "why": Page(
+        about="the pictures of the rule, and of why it is not the paper's",
+        file="",
+        records=why.RECORDS,
+        read=why.read_study,
+        write=lambda _: "",
+        draw=why.draw_study,
     ),
     "averages": Page(
         about="averages of the weights and a horizon: how to use them, and what they are worth",

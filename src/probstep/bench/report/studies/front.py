@@ -1,6 +1,5 @@
 """The first page's picture and table: a part of README.md and docs/index.md, from the plan `front`."""
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from probstep.bench.report.numbers.cells import Cell, make_cells
 from probstep.bench.report.numbers.comparisons import Best, compare_with, find_best_fixed
 from probstep.bench.report.numbers.histories import History
 from probstep.bench.report.numbers.summaries import read_summaries
-from probstep.bench.report.page.markdown import write_table
+from probstep.bench.report.page.markdown import write_paragraph, write_table
 
 RECORDS = ("front.jsonl",)
 SWEPT = "digits_mlp"  # the problem of the picture
@@ -79,23 +78,18 @@ def _part(study: Study) -> Iterator[str]:
     steps = [int(cell.steps) for cell in study.cells]
     lost = " A cross is a training that diverged." * any(cell.has_diverged for cell in swept)
     yield PICTURE
-    yield from _paragraph(
+    yield from write_paragraph(
         f"*A small net on scikit-learn's digits, {run.epochs} epochs from each of {len(rates)} initial "
         f"rates: the final training loss, the mean over {seeds} seeds.{lost}*"
     )
     yield from _table(study)
-    yield from _paragraph(
+    yield from write_paragraph(
         f"*Short trainings, of {_spell_range(steps)} steps and {seeds} seeds: the final training loss "
         "over that of Adam at its best fixed rate; below 1 is better. The other methods have one "
         f"rate, their default. `make front` makes these {len(study.histories)} runs, the table and the "
         "picture again in a few minutes. There are [longer comparisons](robust-benchmark.md), and a "
         "page on [what each method is better at](comparisons.md).*"
     )
-
-
-def _paragraph(text: str) -> Iterator[str]:
-    yield from textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
-    yield ""
 
 
 def _table(study: Study) -> Iterator[str]:
