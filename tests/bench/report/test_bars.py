@@ -281,8 +281,8 @@ def test_parts_that_the_rule_no_longer_has_are_not_shown(folder):
     ]
     write(folder, "ablations.jsonl.gz", records)
     text = page(folder)
-    assert f"| {PART} | 1 |" in text
-    assert "| gone | 1" not in text
+    assert f"| `{PART}`: {PARTS[PART]} | 1 |" in text
+    assert "`gone`" not in text
     assert "Not run on both kinds:" in text
 
 

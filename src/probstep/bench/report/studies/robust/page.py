@@ -12,6 +12,7 @@ from probstep.bench.report.figures.ratios import draw_ratios
 from probstep.bench.report.numbers.bars import HALVES
 from probstep.bench.report.numbers.effort import EARLY, times_to_target
 from probstep.bench.report.numbers.hazards import (
+    LARGEST,
     PRESENT,
     RATES,
     Outcome,
@@ -22,6 +23,7 @@ from probstep.bench.report.numbers.hazards import (
 from probstep.bench.report.numbers.parts import Absence
 from probstep.bench.report.page.markdown import write_bars, write_paragraph, write_table
 from probstep.drawing.scene import Scene
+from probstep.rules.robust.rule import PARTS
 
 from .study import OPTIMIZERS, SCHEDULES, SEEDS, SHORT, SIZES, WORST, Study
 
@@ -50,10 +52,11 @@ def _page(study: Study) -> Iterator[str]:
 The rule is that of version {PRESENT[1]}. A row is a problem, an optimizer (momentum 0.9, Adam, AdamW at
 torch's defaults) and a schedule. Its *ratio* is our final training loss over that of the best fixed
 rate: of {RATES} rates, factors of three apart, the one that ends best on the very seeds that judge it,
-which favours it. Losses are geometric means over seeds, floored at 1 % of the first loss. A row counts
-if both sides are on record, on the seeds that both have. The constants of the rule were chosen on the
-tuning half; the kept half is of other problems. *Reached* is computed: "not all run" means that rows
-are missing and those that are there do not decide.
+which favours it. Losses are geometric means over seeds, floored at 1 % of the first loss. A training
+that diverged has the ratio `inf`, which counts as {LARGEST:g} in a mean, and no test accuracy. A row
+counts if both sides are on record, on the seeds that both have. The constants of the rule were chosen on
+the tuning half; the kept half is of other problems. A bar is *reached* if it is on both halves; "not all
+run" means that rows are missing.
 
 To make it again: `python -m benchmarks.hazards run --suite ordinary --data DATA --ways WAYS --seeds 3
 --label {PRESENT[1]}`, where WAYS is `ours,grid,prodigy,dadapt,schedulefree,momo,dog,gen`, then
@@ -248,7 +251,7 @@ hazards that fail only without the part, *gone* those that fail only with it. To
 
 def _part(one: Absence) -> list[object]:
     return [
-        one.part or "nothing: the whole rule",
+        f"`{one.part}`: {PARTS[one.part]}" if one.part else "nothing: the whole rule",
         len(one.ordinary),
         _mean(one.ordinary),
         _worst(one.ordinary),
