@@ -194,7 +194,7 @@ RUNS = {
     "paper-small": 1088,
     "paper": 1332,
     "peers": 324,
-    "robust": 3185,
+    "robust": 1380,
     "rosenbrock": 12,
     "smoke": 18,
 }

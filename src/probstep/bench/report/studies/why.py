@@ -11,11 +11,13 @@ from probstep.bench.report.numbers.summaries import read_summaries
 from probstep.drawing.scene import Scene
 
 RECORDS = ("robust.jsonl",)
+SHOWN = "digits_mlp"  # the problem of the picture
 
 
 def read_study(records: Path) -> list[Cell]:
     """The cells of the picture."""
-    return [cell for cell in make_cells(read_summaries(records / RECORDS[0])) if _is_shown(cell)]
+    cells = make_cells(read_summaries(records / RECORDS[0]))
+    return [cell for cell in cells if (cell.problem, cell.schedule) == (SHOWN, "constant")]
 
 
 def draw_study(cells: Sequence[Cell]) -> dict[str, Scene]:
@@ -28,10 +30,3 @@ def draw_study(cells: Sequence[Cell]) -> dict[str, Scene]:
     if figure is None:
         raise ValueError("The records have no initial rates to draw.")
     return {"gauge": draw_gauge(), "rates": lay_out(figure).whole()}
-
-
-def _is_shown(cell: Cell) -> bool:
-    if (cell.run.problem, cell.run.epochs, cell.schedule) != ("digits_mlp", 20, "constant"):
-        return False
-    halved = cell.options.get("momentum") == 0.5 or cell.options.get("betas") == [0.5, 0.999]
-    return cell.base in ("sgd", "momentum", "adam") and not halved
