@@ -55,7 +55,7 @@ CURVES = {
     "test_accuracy": ("test accuracy", "The same runs on samples that were not trained on"),
 }
 RATES = Axis(5e-6, 2.0, "log")
-ACCURACY = Axis(-0.02, 1.02)
+TOPS = (0.1, 0.2, 0.5, 1.0)  # where an axis of accuracies may end
 
 
 def draw_inference() -> Figure:
@@ -119,17 +119,18 @@ def draw_ends(evidence: Evidence) -> Figure | None:
         slug="ends",
         ways=(FIXED, OURS, OURS_09),
         bases=bases,
-        sentence="A flat, high line needs no tuning. Of the starts that all three have on record there "
-        f"have trained: {_shares(evidence, bases)}.",
+        sentence="A flat, high line needs no tuning. Of the starts that all three have on record on "
+        f"nets that judge there have trained: {_shares(evidence, bases)}.",
         size=(150.0, 84.0),
     )
 
 
 def _shares(evidence: Evidence, bases: Sequence[str]) -> str:
     colours = {FIXED: "grey", OURS: "blue", OURS_09: "orange"}
-    groups = from_same_starts(evidence.choose(*colours, bases=bases))
+    able = evidence.judging
+    groups = from_same_starts(able.choose(*colours, bases=bases))
     return ", ".join(
-        f"{way} ({colour}) {percent(share(map(evidence.has_trained, groups[way])))}"
+        f"{way} ({colour}) {percent(share(map(able.has_trained, groups[way])))}"
         for way, colour in colours.items()
         if groups.get(way)
     )
@@ -200,6 +201,7 @@ def _over_rates(
                 [e for e in ends if (e.problem, e.base) == (problem, base)],
                 BASES[base] if problem == problems[0] else "",
                 ways,
+                fit_accuracy(e.accuracy for e in ends if e.problem == problem),
             )
             for base in bases
         ]
@@ -219,7 +221,7 @@ def _over_rates(
     )
 
 
-def _ends_panel(ends: Sequence[End], title: str, ways: Sequence[str]) -> Panel | None:
+def _ends_panel(ends: Sequence[End], title: str, ways: Sequence[str], y: Axis) -> Panel | None:
     lines = []
     for way in ways:
         chosen = sorted((e for e in ends if e.way == way), key=lambda e: e.rate)
@@ -229,7 +231,7 @@ def _ends_panel(ends: Sequence[End], title: str, ways: Sequence[str]) -> Panel |
             lines.append(Line(way, xs, ys, *STYLES[way], 1.8, "disc", lost))
     if not lines:
         return None
-    return Panel(title, RATES, ACCURACY, lines, worst="bottom")
+    return Panel(title, RATES, y, lines, worst="bottom")
 
 
 def _closeness(ends: Sequence[End], metric: str) -> str:
@@ -304,12 +306,23 @@ def _curves(
 def _y_axis(metric: str, curves: Sequence[Sequence[float | None]]) -> Axis:
     values = [v for curve in curves for v in curve if v is not None]
     if metric.endswith("accuracy"):
-        return ACCURACY
+        return fit_accuracy(values)
     if metric == "effective_rate":
         return fit_axis([v for v in values if 1e-8 < v < 1e3], "log")
     starts = sorted(curve[0] for curve in curves if curve and curve[0] is not None)
     most = 3 * starts[len(starts) // 2]  # a run that exploded would flatten all others
     return fit_axis([v for v in values if v <= most], "log")
+
+
+def fit_accuracy(values: Iterable[float]) -> Axis:
+    """An axis from 0 that ends above all values: at 1, unless the net hardly trains.
+
+    >>> fit_accuracy([0.03, 0.09]).ticks(2), fit_accuracy([0.9]).ticks(2)
+    ([0.0, 0.1], [0.0, 1.0])
+    """
+    most = max(values, default=1.0)
+    top = next((top for top in TOPS if most <= top), TOPS[-1])
+    return Axis(-0.02 * top, 1.02 * top)
 
 
 def _colours(ends: Iterable[End]) -> dict[tuple[bool, float], Colour]:

@@ -72,7 +72,8 @@ def judge_rosenbrock(evidence: Evidence) -> Verdict:
         f"The same means within {percent(SAME)}. In exact arithmetic they would be the same for ever: "
         "when rounding shows depends on start and number format, which the paper does not give."
     )
-    word: Word = "confirmed" if apart > 10 and all(gains.values()) else "partly"
+    parts = [apart >= APART / 10, all(gains.values())]
+    word: Word = "confirmed" if all(parts) else "partly" if any(parts) else "refuted"
     gap = max(fall_short(apart, APART), 1 - share(gains.values()))
     return Verdict(word, said, why, len(evidence.on("rosenbrock")), gap=gap)
 
@@ -101,11 +102,12 @@ def judge_rates(evidence: Evidence) -> Verdict:
         for base, (before, after) in spreads.items()
     )
     have_met = all(after < FORGOTTEN for _, after in spreads.values())
+    are_nearer = any(after < before for before, after in spreads.values())
     why = (
         "On a narrow net, a subset and few epochs: the rates move towards each other, and the noisier "
         "regime that the paper sees after many epochs is out of reach."
     )
-    word: Word = "partly" if have_met else "not at this scale"
+    word: Word = "partly" if have_met else "not at this scale" if are_nearer else "refuted"
     return Verdict(word, said, why, len(ends), gap=0.5 if have_met else 1.0)
 
 
