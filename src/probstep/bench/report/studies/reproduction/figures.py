@@ -54,6 +54,7 @@ CURVES = {
     "train_loss": ("training loss", "The same runs, lower is better"),
     "test_accuracy": ("test accuracy", "The same runs on samples that were not trained on"),
 }
+UNTRAINED = "No fixed rate trains this net in the time: it judges nothing."
 RATES = Axis(5e-6, 2.0, "log")
 TOPS = (0.1, 0.2, 0.5, 1.0)  # where an axis of accuracies may end
 
@@ -167,7 +168,8 @@ def draw_all_curves(evidence: Evidence, metric: str) -> Iterator[Figure]:
     """The paper's Fig. 3 and its supplement's, a figure per net."""
     for problem in NETS:
         ends = [e for e in evidence.choose(FIXED, OURS, HYPER, L4) if e.problem == problem]
-        figure = _curves(ends, problem, metric, (FIXED, OURS, HYPER, L4), _closeness(ends, metric))
+        sentence = _closeness(ends, metric) if problem in evidence.judging.best else UNTRAINED
+        figure = _curves(ends, problem, metric, (FIXED, OURS, HYPER, L4), sentence)
         if figure is not None:
             yield figure
 

@@ -159,9 +159,9 @@ it ends with at least {percent(ENOUGH)} of the best training accuracy that anyth
 and is *close* to the best within {100 * CLOSE:.0f} points. *Not at this scale* means that these runs are
 too short or too few to tell.{_judging(evidence)}
 """
-    head = ("", "claim", "the paper", "here", "verdict")
+    head = ("claim", "verdict", "the paper", "here")
     rows = [
-        (c.name, c.title, c.paper, verdicts[c.name].here, f"**{verdicts[c.name].word}**")
+        (f"{c.name} {c.title}", f"**{verdicts[c.name].word}**", c.paper, verdicts[c.name].here)
         for c in CLAIMS
     ]
     yield from write_table(head, rows)

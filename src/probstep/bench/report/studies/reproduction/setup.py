@@ -48,7 +48,12 @@ def judge_budget(evidence: Evidence) -> Verdict:
     runs = {problem: found[problem] for problem in NETS if problem in found}
     full = [p for p, r in runs.items() if r.epochs == paper_problem(p).paper_epochs]
     l2 = all(PROBLEMS[p].l2 == paper_problem(p).l2 for p in runs)
-    said = "; ".join(f"{p}: {r.epochs} epochs of {r.subset} samples" for p, r in runs.items())
+    epochs = [run.epochs for run in runs.values()]
+    samples = sorted({run.subset or 0 for run in runs.values()} - {0})
+    said = f"{min(epochs)} to {max(epochs)} epochs"
+    if samples:
+        said += f" of {samples[0]:,} to {samples[-1]:,} samples"
+    said += " ([the table](#what-differs-from-the-paper))"
     why = (
         f"The penalties are the paper's ({(l2 and 'all') or 'not all'}), the number of epochs on "
         f"{', '.join(full) or 'no net'}. Two cores cannot do more: every statement below is about "
