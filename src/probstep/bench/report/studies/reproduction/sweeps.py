@@ -97,7 +97,7 @@ def judge_rates(evidence: Evidence) -> Verdict:
         return NO_RECORDS
     spreads = {base: spread_of_rates(group) for base, group in groups.items()}
     said = "; ".join(
-        f"{BASES[base]}: from a spread of {spell(before)} to one of {after:.3g} among "
+        f"{BASES[base]}: from a spread of {spell(before)} to one of {spell_spread(after)} among "
         f"{len(groups[base])} starts"
         for base, (before, after) in spreads.items()
     )
@@ -117,3 +117,12 @@ def spread_of_rates(ends: Sequence[End]) -> tuple[float, float]:
     known = [rate for rate in rates if rate]
     starts = [e.rate for e in ends]
     return max(starts) / min(starts), max(known) / min(known) if known else math.inf
+
+
+def spell_spread(value: float) -> str:
+    """A spread with two digits.
+
+    >>> spell_spread(2.63), spell_spread(4412.0)
+    ('2.6', '4400')
+    """
+    return spell(float(f"{value:.2g}"))
