@@ -48,40 +48,43 @@ def estimate_effort(runs: Iterable[Run], cells: Sequence[Cell]) -> Effort:
 
 def write_records(evidence: Evidence) -> Iterator[str]:
     """What is on record, of which commit, and what it took."""
-    runs, origin = list_runs(read_plan(PLAN)), evidence.origin
-    made = estimate_effort([run for run in runs if run.key in origin.keys], evidence.cells)
-    whole = estimate_effort(runs, evidence.cells)
-    unknown = f", without {whole.unknown} runs of whose kind none is on record" * bool(
-        whole.unknown
-    )
     yield """## The records
 
 No number on this page is typed by hand: `make results` makes it and its figures from the files in
 benchmarks/records. A record carries commit, versions and seed.
 """
-    head = ("file", "runs", "planned", "commit", "hours by the clock")
+    head = ("file", "runs", "planned", "commit", "hours by the clock", "undisturbed")
     yield from write_table(head, list(_list_records(evidence)))
-    yield f"""The hours are of training, on a machine that did other work, too. Had each run been as fast
-as the fastest of its net and method, those of `{PLAN}` would have taken {made.hours:.1f} hours of one
-core, and the whole plan {whole.hours:.1f}{unknown}. The plan is ranked, the most telling runs first, so
-that a part of it is a result, too. {_missing(evidence)}
+    whole = estimate_effort(list_runs(read_plan(PLAN)), evidence.cells)
+    unknown = f", without {whole.unknown} runs of whose kind none is on record" * bool(whole.unknown)
+    yield f"""The hours are of training on one core, without the evaluations after each epoch. The clock
+is that of a machine that did other work, too; undisturbed, each run is taken to be as fast as the
+fastest of its net and method. So the whole plan `{PLAN}` takes {whole.hours:.1f} hours{unknown}. It is
+ranked, the most telling runs first, so that a part of it is a result, too. {_missing(evidence)}
 """
 
 
 def _list_records(evidence: Evidence) -> Iterator[tuple[str, ...]]:
-    others = evidence.beside_origins
-    theirs = [origin for way, origin in others.items() if way != ROBUST]
-    ours = [origin for way, origin in others.items() if way == ROBUST]
-    planned = list_runs(read_plan(BESIDE))
-    is_ours = [run.method.startswith("robust_") for run in planned]
-    for name, count, origins in (
-        (f"`{RECORDS[0]}`", len(list_runs(read_plan(PLAN))), [evidence.origin]),
-        (f"`{RECORDS[2]}`, RobustRule", sum(is_ours), ours),
-        (f"`{RECORDS[2]}`, the others", len(planned) - sum(is_ours), theirs),
-    ):
-        keys, hours = sum(len(o.keys) for o in origins), sum(o.hours for o in origins)
-        yield name, f"{keys:,}", f"{count:,}", _name_commits(*origins), f"{hours:.1f}"
-    yield f"`{RECORDS[1]}`", f"{len(evidence.costs)} lines", "", "", ""
+    small, beside = (list_runs(read_plan(plan)) for plan in (PLAN, BESIDE))
+    is_robust = {run.key: run.method.startswith("robust_") for run in beside}
+    robust, others = ([r for r in beside if is_robust[r.key] == side] for side in (True, False))
+    origins = evidence.beside_origins
+    theirs = [origin for way, origin in origins.items() if way != ROBUST]
+    yield _row(f"`{RECORDS[0]}`", small, [evidence.origin], evidence.cells)
+    ours = [origins[ROBUST]] if ROBUST in origins else []
+    yield _row(f"`{RECORDS[2]}`, RobustRule", robust, ours, evidence.beside)
+    yield _row(f"`{RECORDS[2]}`, the others", others, theirs, evidence.beside)
+    yield f"`{RECORDS[1]}`", f"{len(evidence.costs)} lines", "", "", "", ""
+
+
+def _row(
+    name: str, planned: Sequence[Run], origins: Sequence[Origin], cells: Sequence[Cell]
+) -> tuple[str, ...]:
+    keys = frozenset[str]().union(*(origin.keys for origin in origins))
+    effort = estimate_effort([run for run in planned if run.key in keys], cells)
+    hours = sum(origin.hours for origin in origins)
+    counts = f"{len(keys):,}", f"{len(planned):,}"
+    return name, *counts, _name_commits(*origins), f"{hours:.1f}", f"{effort.hours:.1f}"
 
 
 def _missing(evidence: Evidence) -> str:
