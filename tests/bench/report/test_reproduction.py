@@ -224,7 +224,6 @@ FIXED = [0.1, 0.2, 0.5, 0.95, 0.5, 0.1]
     ("adam", "word"),
     [
         ([0.95] * 5 + [0.1], "confirmed"),
-        ([0.2, 0.5, 0.95, 0.95, 0.95, 0.1], "partly"),
         ([0.2, 0.5, 0.95, 0.95, 0.5, 0.1], "not at this scale"),
         ([0.1] * 6, "refuted"),
     ],
@@ -236,10 +235,10 @@ def test_near_the_best_is_a_matter_of_how_many(adam, word):
 
 def test_a_slow_optimizer_is_no_fault_of_the_rule():
     slow = sweep("momentum", [0.4 * a for a in FIXED]) + sweep("probstep_momentum", [0.38] * 6)
-    runs = slow + sweep("adam", FIXED) + sweep("probstep_adam", [0.5] * 6)
+    runs = slow + sweep("adam", FIXED) + sweep("probstep_adam", [0.95] * 3 + [0.5] * 3)
     verdict = judge("C4", runs)
-    assert "same optimizer end 50 % of the runs" in verdict.here
-    assert "of the best on the net 0 %" in verdict.here
+    assert "same optimizer end 75 % of the runs" in verdict.here
+    assert "of the best on the net 25 %" in verdict.here
     assert "57 points apart" in verdict.why
     assert verdict.word == "partly"
 

@@ -77,7 +77,7 @@ CLAIMS = (
         "Near the best",
         "most times a final accuracy close to the best on the task; SGD is the exception",
         judge_best,
-        f"Confirmed: {percent(MOST)} close to the best on the net. Partly: {percent(HALF)} close to the "
+        f"Confirmed: {percent(MOST)} close to the best on the net. Partly: {percent(MOST)} close to the "
         "best fixed rate of the same optimizer. Refuted: no more than of the fixed rates.",
         "Fig. 3",
     ),

@@ -56,7 +56,9 @@ benchmarks/records. A record carries commit, versions and seed.
     head = ("file", "runs", "planned", "commit", "hours by the clock", "undisturbed")
     yield from write_table(head, list(_list_records(evidence)))
     whole = estimate_effort(list_runs(read_plan(PLAN)), evidence.cells)
-    rest = f", without {whole.unknown} runs of whose kind none is on record" if whole.unknown else ""
+    rest = (
+        f", without {whole.unknown} runs of whose kind none is on record" if whole.unknown else ""
+    )
     yield f"""The hours are of training on one core, without the evaluations after each epoch. The clock
 is that of a machine that did other work, too; undisturbed, each run is taken to be as fast as the
 fastest of its net and method. So the whole plan `{PLAN}` takes {whole.hours:.1f} hours{rest}. It is

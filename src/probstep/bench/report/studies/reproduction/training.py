@@ -63,7 +63,7 @@ def judge_best(evidence: Evidence) -> Verdict:
         f"rate of its own optimizer. By net, of that: {', '.join(shares)}."
     )
     word: Word = (
-        "confirmed" if close >= MOST else "partly" if tuned >= HALF else "not at this scale"
+        "confirmed" if close >= MOST else "partly" if tuned >= MOST else "not at this scale"
     )
     if tuned <= beside:
         word = "refuted"  # a start is as good without the rule
