@@ -91,6 +91,18 @@ def test_a_dry_run_counts_and_measures_and_writes_nothing(plan, tmp_path):
     assert (forecast["recorded"], forecast["to_do"], forecast["seconds"]) == (4, 0, 0.0)
 
 
+def test_runs_in_a_recorded_file_are_not_made_again(tmp_path):
+    plan, file = tmp_path / "plan.toml", tmp_path / "curves.jsonl"
+    plan.write_text('problems = ["rosenbrock"]\nmethods = ["sgd"]\nepochs = 1\nrates = [1e-4]')
+    probstep("run", plan, "--out", tmp_path / "first")
+    probstep("export", tmp_path / "first", "--curves", "--to", file)
+    plan.write_text(plan.read_text().replace("[1e-4]", "[1e-4, 1e-5]"))
+    found, made, end = answers(probstep("run", plan, "--out", tmp_path / "out", "--recorded", file))
+    assert (found["event"], found["runs"], found["recorded"]) == ("recorded", 2, 1)
+    assert made["rate"] == 1e-5
+    assert end["done"] == 1
+
+
 def test_a_dry_run_says_what_it_cannot_measure_and_why(plan, tmp_path):
     plan.write_text('problems = ["tiny", "tiny_unready"]\nmethods = ["sgd"]')
     [forecast] = answers(run(plan, tmp_path / "out", "--dry-run"))

@@ -138,6 +138,23 @@ def test_curves_are_a_line_per_ended_run_that_can_be_read_back(out, tmp_path):
         assert found[:-1] == pytest.approx(wanted[:-1], rel=1e-5)
 
 
+def test_curves_of_two_directories_come_into_one_file(out, tmp_path):
+    other = write_records(tmp_path / "other", [make_records(make_run(seed=9))])
+    export(out, "--curves", "--to", tmp_path / "x.jsonl")
+    before = read_curves(tmp_path / "x.jsonl")
+    result = export(other, "--curves", "--add", "--to", tmp_path / "x.jsonl")
+    assert f"{len(before) + 1} runs" in result.stdout
+    assert {r[0].run.key for r in before} < {
+        r[0].run.key for r in read_curves(tmp_path / "x.jsonl")
+    }
+
+
+def test_only_curves_can_be_added_to(out):
+    result = export(out, "--lines", "--add")
+    assert result.exit_code == 1
+    assert "--add goes with --curves" in result.stderr
+
+
 def test_the_file_is_in_the_output_directory_unless_it_is_named(out):
     assert "export.jsonl" in export(out, "--lines").stdout
     assert len((out / "export.jsonl").read_text().splitlines()) == len(expected(out))

@@ -111,6 +111,14 @@ Device = Annotated[
         help="Where the nets are trained: cpu, cuda, cuda:1. On Ray, cuda is a GPU per run."
     ),
 ]
+RecordedFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file of `probstep export --curves`: runs that are in it are not made again.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
 Retry = Annotated[bool, typer.Option("--retry", help="Make failed runs again.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Count the runs and estimate their time, make none.")
@@ -129,6 +137,7 @@ def run(
     imports: Imports = None,
     device: Device = "cpu",
     threads: Threads = 1,
+    recorded: RecordedFile = None,
     retry: Retry = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -154,8 +163,11 @@ def run(
         )
         if address is None:
             _refuse_missing(device)
+        console = Console()
+        if recorded is not None:
+            runs = commands.without_recorded(runs, recorded, console, retry=retry)
         command = commands.forecast_plan if dry_run else commands.run_plan
-        raise typer.Exit(command(runs, setup, Console()))
+        raise typer.Exit(command(runs, setup, console))
 
 
 @app.command("list")
@@ -230,6 +242,12 @@ def export(
     curves: Annotated[
         bool, typer.Option("--curves", help="A line of JSON per ended run, with its curves.")
     ] = False,
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add", help="With --curves: the runs in the file stay, unless OUT has them, too."
+        ),
+    ] = False,
     to: Annotated[
         Path | None,
         typer.Option(help="The file; `export.parquet` and the like in OUT if not given."),
@@ -245,7 +263,10 @@ def export(
         forms = [form for form, is_chosen in chosen.items() if is_chosen]
         if len(forms) != 1:
             raise ValueError("Say what to write: one of --parquet, --lines or --curves.")
-        raise typer.Exit(commands.export_records(out, forms[0], to, Console(soft_wrap=True)))
+        if add and not curves:
+            raise ValueError("--add goes with --curves, whose lines are runs.")
+        form = "added curves" if add else forms[0]
+        raise typer.Exit(commands.export_records(out, form, to, Console(soft_wrap=True)))
 
 
 @app.command()

@@ -21,7 +21,7 @@ from probstep.bench.overview import draw_table, summarise
 from probstep.bench.plans import list_plans
 from probstep.bench.problems import PROBLEMS
 from probstep.bench.progress import Tally, displaying, print_json
-from probstep.bench.records import Record, Run, last_epoch, read_records, store
+from probstep.bench.records import Record, Run, last_epoch, read_curves, read_records, store
 from probstep.bench.records.planned import write_planned
 from probstep.bench.report.numbers.histories import read_histories, read_last
 from probstep.bench.report.numbers.summaries import write_summaries
@@ -56,6 +56,25 @@ def run_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
         for event in execute(missing, setup):
             display.update(event)
     return _conclude(runs, setup, console)
+
+
+def without_recorded(
+    runs: Sequence[Run], path: Path, console: Console, *, retry: bool = False
+) -> list[Run]:
+    """The runs that are not in a file of curves; say how many are.
+
+    Raises:
+        ValueError: A line of the file is no run.
+    """
+    recorded = {records[0].run.key: records for records in read_curves(path)}
+    left = [run for run in runs if is_missing(recorded.get(run.key, ()), retry=retry)]
+    facts = {"file": str(path), "runs": len(runs), "recorded": len(runs) - len(left)}
+    if console.is_terminal:
+        text = f"{facts['recorded']} of {facts['runs']} runs are in {path}; {len(left)} are left."
+        console.print(escape(printable(text)), highlight=False)
+    else:
+        print_json(console, {"event": "recorded", **facts})
+    return left
 
 
 def forecast_plan(runs: Sequence[Run], setup: Setup, console: Console) -> int:
@@ -126,7 +145,7 @@ def export_records(out: Path, form: str, to: Path | None, console: Console) -> i
     if first is None:
         raise ValueError(f"There are no records in {out}. `probstep run` makes some.")
     count = FORMS[form](chain([first], runs), to)
-    unit = "run" if form == "curves" else "record"
+    unit = "run" if form.endswith("curves") else "record"
     console.print(escape(f"{count} {unit}{'s' * (count != 1)}: {to}"), highlight=False)
     if unread:
         Console(stderr=True, soft_wrap=True).print(_spell_unread(unread), highlight=False)

@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from probstep.bench.files import replacing
-from probstep.bench.records import SCHEMA, Record, write_curves
+from probstep.bench.records import SCHEMA, Record, add_curves, write_curves
 from probstep.bench.records.record import SCORES
 from probstep.bench.report.numbers.histories import number
 
 Row = dict[str, str | float | int | None]
 Runs = Iterable[Sequence[Record]]
 
-NAMES = {"parquet": "export.parquet", "lines": "export.jsonl", "curves": "curves.jsonl"}
+NAMES = {
+    "parquet": "export.parquet",
+    "lines": "export.jsonl",
+    "curves": "curves.jsonl",
+    "added curves": "curves.jsonl",
+}
 REMEDY = "Choose another file with --to."
 CHUNK = 20_000  # rows that are in memory at a time
 LARGEST = 2**63 - 1
@@ -102,6 +107,7 @@ FORMS: dict[str, Callable[[Runs, Path], int]] = {
     "parquet": write_parquet,
     "lines": write_lines,
     "curves": write_curves,
+    "added curves": add_curves,
 }
 
 

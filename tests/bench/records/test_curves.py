@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from probstep.bench.records import Record, Run, read_curves, write_curves
+from probstep.bench.records import Record, Run, add_curves, read_curves, write_curves
 from probstep.bench.records.curves import decode_curves, encode_curves
 
 RUN = Run("line", "sgd", rate=0.1, seed=0, epochs=2, settings={"betas": [0.5, 0.999]})
@@ -50,6 +50,31 @@ def test_the_same_runs_make_the_same_bytes_in_any_order_and_unfinished_ones_none
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert {run[0].run.seed for run in read_curves(paths[0])} == {0, 1, 2}
     assert write_curves([runs[0][:2]], paths[0]) == 0
+
+
+@pytest.mark.parametrize("name", ["runs.jsonl", "runs.jsonl.gz"])
+def test_added_runs_make_the_bytes_of_all_of_them_written_at_once(tmp_path, name):
+    runs = [make_records(replace(RUN, seed=seed)) for seed in (0, 1, 2)]
+    whole, grown = tmp_path / "whole" / name, tmp_path / "grown" / name
+    write_curves(runs, whole)
+    assert [add_curves(part, grown) for part in (runs[1:], runs[:2])] == [2, 3]
+    assert grown.read_bytes() == whole.read_bytes()
+
+
+def test_a_run_that_is_there_already_is_taken_anew(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    write_curves([make_records(status="diverged")], path)
+    add_curves([make_records()], path)
+    [records] = read_curves(path)
+    assert records[-1].status == "done"
+
+
+def test_nothing_is_added_to_a_file_of_something_else(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    path.write_text("notes\n")
+    with pytest.raises(ValueError, match="Not a run"):
+        add_curves([make_records()], path)
+    assert path.read_text() == "notes\n"
 
 
 def test_a_line_that_is_no_run_is_refused():

@@ -1,5 +1,6 @@
 """What a run leaves behind: a line of JSON per epoch, and the directory that keeps the lines safe."""
 
+from .curves import add_curves as add_curves
 from .curves import read_curves as read_curves
 from .curves import write_curves as write_curves
 from .record import SCHEMA as SCHEMA

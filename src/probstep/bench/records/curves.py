@@ -22,11 +22,20 @@ ORIGIN = ("sizes", "device", "threads", "versions", "commit")
 
 def write_curves(runs: Iterable[Sequence[Record]], path: Path) -> int:
     """Write the runs that have ended, a line each; how many there were."""
-    lines = sorted(encode_curves(records) for records in runs if records[-1].is_final)
-    data = "".join(f"{line}\n" for line in lines).encode()
-    with replacing(path, "Choose another file.") as file:
-        file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    return len(lines)
+    return _write(_encode_ended(runs).values(), path)
+
+
+def add_curves(runs: Iterable[Sequence[Record]], path: Path) -> int:
+    """Write them beside the runs that are in the file; how many it has then.
+
+    A run that is in both is taken from the new ones. The other lines stay as they are.
+
+    Raises:
+        ValueError: A line of the file is no run.
+    """
+    lines = _read(path) if path.exists() else []
+    kept = {decode_curves(line)[0].run.key: line for line in lines}
+    return _write({**kept, **_encode_ended(runs)}.values(), path)
 
 
 def read_curves(path: Path) -> list[list[Record]]:
@@ -35,9 +44,7 @@ def read_curves(path: Path) -> list[list[Record]]:
     Raises:
         ValueError: A line is no run.
     """
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    return [decode_curves(line) for line in text.splitlines()]
+    return [decode_curves(line) for line in _read(path)]
 
 
 def encode_curves(records: Sequence[Record]) -> str:
@@ -93,6 +100,24 @@ def decode_curves(line: str) -> list[Record]:
     time = {} if seconds is None else {"training_seconds": seconds}
     end = Record(run=run, epoch=epoch, status=status, reason=reason, **ended, **origin, time=time)
     return [*(records if status == "failed" else records[:-1]), end]
+
+
+def _encode_ended(runs: Iterable[Sequence[Record]]) -> dict[str, str]:
+    """The lines of the runs that have ended, by the run's key."""
+    return {records[0].run.key: encode_curves(records) for records in runs if records[-1].is_final}
+
+
+def _write(lines: Iterable[str], path: Path) -> int:
+    ordered = sorted(lines)
+    data = "".join(f"{line}\n" for line in ordered).encode()
+    with replacing(path, "Choose another file.") as file:
+        file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return len(ordered)
+
+
+def _read(path: Path) -> list[str]:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines()
 
 
 def _short(value: Any) -> Any:

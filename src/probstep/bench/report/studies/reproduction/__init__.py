@@ -7,6 +7,7 @@ failures    where the algorithm fails if it is taken literally
 extremes    where it fails as it is meant
 since       what came after the paper, on the same nets
 differences in what the runs differ from the paper's, and the commands
+effort      what is on record, and how long it trained
 forecast    what the plan at full size would take, by arithmetic
 page        the text around them
 """

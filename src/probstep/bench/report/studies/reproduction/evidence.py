@@ -44,6 +44,7 @@ GENTLE = {"momentum": 0.5, "betas": [0.5, 0.999]}  # what the paper gives to its
 USUAL = {"momentum": 0.9, "betas": [0.9, 0.999]}
 ENOUGH = 0.5  # a run has trained if it ends with this share of the best accuracy on its problem
 CLOSE = 0.05  # and is close to the best within so much accuracy
+LEARNT = 1 / 3  # a net can judge if its best fixed rate goes this share of the way to no mistake
 HEAVY = 0.9  # momentum from which on the paper's heat map is no longer green
 SMALL, LARGE = 1e-3, 0.1  # initial rates up to which, and from which on, the paper speaks of each
 
@@ -117,6 +118,21 @@ class Evidence:
             best[end.problem] = max(best.get(end.problem, 0.0), end.accuracy)
         return best
 
+    @cached_property
+    def learnt(self) -> dict[str, float]:
+        """How far the best fixed rate comes on each net: 0 is the untrained net, 1 no mistake."""
+        ways: dict[str, list[float]] = {}
+        for end in self.choose(FIXED):
+            before = end.cell.curve("train_accuracy")[1][0] or 0.0
+            ways.setdefault(end.problem, []).append((end.accuracy - before) / (1 - before))
+        return {problem: max(ways[problem]) for problem in NETS if problem in ways}
+
+    @cached_property
+    def judging(self) -> "Evidence":
+        """What is on nets that a fixed rate can train in the time: on the others nothing shows."""
+        nets = {problem for problem, way in self.learnt.items() if way >= LEARNT}
+        return replace(self, cells=[cell for cell in self.cells if cell.run.problem in nets])
+
     def choose(self, *ways: str, bases: Iterable[str] = BASES) -> list[End]:
         """The ends of some ways to set a rate."""
         chosen = frozenset(bases)
@@ -130,12 +146,18 @@ class Evidence:
         """Whether a run ends near the best on its net."""
         return end.accuracy >= self.best[end.problem] - CLOSE
 
+    @cached_property
+    def best_fixed(self) -> dict[tuple[str, str], float]:
+        """The best training accuracy of a fixed rate, by net and optimizer."""
+        best: dict[tuple[str, str], float] = {}
+        for end in self.choose(FIXED):
+            key = end.problem, end.base
+            best[key] = max(best.get(key, 0.0), end.accuracy)
+        return best
+
     def is_close_to_fixed(self, end: End) -> bool:
         """Whether a run ends near, or above, the best fixed rate of its own optimizer."""
-        fixed = [
-            e.accuracy for e in self.choose(FIXED, bases=[end.base]) if e.problem == end.problem
-        ]
-        return end.accuracy >= max(fixed, default=0.0) - CLOSE
+        return end.accuracy >= self.best_fixed.get((end.problem, end.base), 0.0) - CLOSE
 
     def with_beside(self) -> "Evidence":
         """All of it, with what came after the paper among the rest."""

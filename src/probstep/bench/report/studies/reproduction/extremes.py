@@ -39,7 +39,8 @@ def draw_heavy(evidence: Evidence) -> Figure | None:
 
 def draw_large(evidence: Evidence) -> Figure | None:
     """Training accuracy by epoch with the paper's rule, from large initial rates and small ones."""
-    ends = [e for e in evidence.choose(OURS, bases=SHOWN) if e.rate <= SMALL or e.rate in LOUD]
+    ends = evidence.judging.choose(OURS, bases=SHOWN)
+    ends = [e for e in ends if e.rate <= SMALL or e.rate in LOUD]
     nets = [net for net in NETS if any(e.problem == net and e.rate in LOUD for e in ends)]
     if not nets:
         return None

@@ -9,6 +9,8 @@ from probstep import PaperRule, ProbStep
 from .evidence import Evidence
 from .verdict import Verdict
 
+ROUNDING = 1e-12  # in double precision, of numbers around 1
+
 
 def judge_identities(evidence: Evidence) -> Verdict:
     """Three facts that follow from the update, checked by steps of this code."""
@@ -30,11 +32,11 @@ def judge_identities(evidence: Evidence) -> Verdict:
         float((a - b).abs().max()) for a, b in ((plain, wrapped), (small, large), (sgd, polyak))
     ]
     said = (
-        f"largest differences after a step: {gaps[0]:.0e} from the base's own step, {gaps[1]:.0e} "
-        f"between rates of 1e-3 and 1e-1, {gaps[2]:.0e} from the Polyak step"
+        f"largest differences after a step: {gaps[0]:.0g} from the base's own step, {gaps[1]:.0g} "
+        f"between rates of 1e-3 and 1e-1, {gaps[2]:.0g} from the Polyak step"
     )
     why = "Computed on a quadratic in double precision when this page was made."
-    return Verdict("confirmed" if max(gaps) < 1e-12 else "refuted", said, why)
+    return Verdict("confirmed" if max(gaps) < ROUNDING else "refuted", said, why)
 
 
 _START = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from probstep.bench.plans import list_runs, read_plan
 from probstep.bench.report.drawing.chart import Figure
@@ -12,15 +12,18 @@ from probstep.drawing.axes import spell
 from probstep.drawing.scene import Scene
 
 from .claims import CLAIMS, find_most_different
+from .cost import write_costs
 from .differences import PLAN, write_commands, write_differences
+from .effort import write_records
 from .evidence import (
     CLOSE,
     ENOUGH,
+    FIXED,
+    LEARNT,
     NETS,
-    RECORDS,
-    ROBUST,
+    OURS,
     Evidence,
-    Origin,
+    from_same_starts,
 )
 from .extremes import draw_heavy, draw_large
 from .failures import draw_misprint, draw_rounding, follow
@@ -34,9 +37,8 @@ from .figures import (
     draw_rates,
     draw_rosenbrocks,
 )
-from .since import PLAN as BESIDE
 from .since import draw_since, write_shares
-from .verdict import Verdict
+from .verdict import Verdict, percent, share
 
 FIGURES = "paper"  # their folder among the figures
 
@@ -65,12 +67,14 @@ def make_page(evidence: Evidence) -> Page:
     verdicts = {claim.name: claim.judge(evidence) for claim in CLAIMS}
     parts = [
         *_opening(evidence, verdicts),
-        *_verdicts(verdicts),
+        *_verdicts(evidence, verdicts),
         *_most_different(verdicts),
-        *_since(evidence, shelf),
         *_figures(evidence, shelf),
         *_failures(evidence, shelf),
+        *_costs(evidence),
+        *_since(evidence, shelf),
         *write_differences(evidence),
+        *write_records(evidence),
         *write_commands(),
     ]
     return Page("\n".join(parts).rstrip() + "\n", shelf.drawings)
@@ -101,36 +105,63 @@ def _opening(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]:
 
 <!-- Made by `make results` from benchmarks/records; change it in report/studies/reproduction. -->
 
-The paper's experiments with the paper's rule (`PaperRule`), fixed rates, hypergradient descent and L4,
-at a scale that two cores can do. Of {len(CLAIMS)} claims: {said}.
+**What was done.** The paper's experiments with its rule (`PaperRule`), fixed rates, hypergradient
+descent (HD) and L4, cut to what two cores can do: {len(origin.keys):,} of {planned:,} planned runs are
+[on record](#the-records).
 
-On record are {len(origin.keys):,} of the {planned:,} runs of the plan `{PLAN}`, {60 * origin.hours:,.0f}
-minutes of training by the clock of a machine that did other work, too, made at commit
-{_name_commits(origin)} with torch {_join(origin.torch)}. The plan is ranked, the most telling
-runs first, so that a part of it is a result too. `make results` makes this page and its figures from
-{_join(f"`{name}`" for name in RECORDS)} in benchmarks/records; no number is typed by hand.
+**What came out.** Of {len(CLAIMS)} claims: {said}.{_outcome(evidence)}
+
+**What differs.** Small subsets, few epochs, mostly one seed, two narrower nets, torch
+{_join(origin.torch)} instead of 1.4: [the list](#what-differs-from-the-paper).
 """
 
 
-def _name_commits(*origins: Origin) -> str:
-    commits = dict.fromkeys(commit for origin in origins for commit in origin.commits)
-    return _join(f"`{commit[:7]}`" for commit in commits)
+def _outcome(evidence: Evidence) -> str:
+    """The two numbers that say most: from how many starts a net trains, and ends as if tuned."""
+    able = evidence.judging
+    groups = from_same_starts(able.choose(FIXED, OURS))
+    if not groups.get(FIXED) or not groups.get(OURS):
+        return ""
+    trained = {way: percent(share(map(able.has_trained, groups[way]))) for way in (OURS, FIXED)}
+    tuned = {way: percent(share(map(able.is_close_to_fixed, groups[way]))) for way in (OURS, FIXED)}
+    return (
+        f" From the same initial rates {trained[OURS]} of the runs train with the paper's rule and "
+        f"{trained[FIXED]} with a fixed rate; {tuned[OURS]} and {tuned[FIXED]} end within "
+        f"{100 * CLOSE:.0f} points of the best fixed rate."
+    )
 
 
 def _join(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _verdicts(verdicts: dict[str, Verdict]) -> Iterator[str]:
+def _judging(evidence: Evidence) -> str:
+    """Which nets judge, and how far the best fixed rate came on each."""
+    if not evidence.learnt:
+        return ""
+    nets = [(way >= LEARNT, f"{net} {percent(way)}") for net, way in evidence.learnt.items()]
+    able, others = ([text for judges, text in nets if judges == side] for side in (True, False))
+    text = (
+        "\n\nC4 to C7 are judged by the nets that a fixed rate can train in so short a time: the best "
+        f"one must go {percent(LEARNT)} of the way from the accuracy of the untrained net to no "
+        f"mistake. These are {_join(able)}."
+    )
+    if others:
+        text += f" These are not: {_join(others)}. They are shown below and judge nothing."
+    return text
+
+
+def _verdicts(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]:
     yield f"""## Verdicts
 
-A run *has trained* if it ends with at least {ENOUGH:.0%} of the best training accuracy that anything
-reached on its net, and is *close* to the best within {100 * CLOSE:.0f} points. The verdicts are computed
-from that.
+They are computed from the records. The limits are ours, as the paper gives none: a run *has trained* if
+it ends with at least {percent(ENOUGH)} of the best training accuracy that anything reached on its net,
+and is *close* to the best within {100 * CLOSE:.0f} points. *Not at this scale* means that these runs are
+too short or too few to tell.{_judging(evidence)}
 """
-    head = ("", "claim", "the paper", "here", "verdict")
+    head = ("claim", "verdict", "the paper", "here")
     rows = [
-        (c.name, c.title, c.paper, verdicts[c.name].here, f"**{verdicts[c.name].word}**")
+        (f"{c.name} {c.title}", f"**{verdicts[c.name].word}**", c.paper, verdicts[c.name].here)
         for c in CLAIMS
     ]
     yield from write_table(head, rows)
@@ -139,21 +170,25 @@ from that.
         verdict = verdicts[claim.name]
         nets = f" on {verdict.nets} of {len(NETS)} nets" if verdict.nets else ""
         runs = f" ({verdict.runs:,} runs{nets})" if verdict.runs else ""
-        yield f"- **{claim.name}, {claim.title}: {verdict.word}**{runs}. {verdict.why}"
+        yield f"- **{claim.name}, {claim.title}: {verdict.word}**{runs}. {verdict.why} *{claim.rule}*"
     yield ""
 
 
 def _most_different(verdicts: dict[str, Verdict]) -> Iterator[str]:
-    yield "### What differs most\n"
-    yield """The three figures that are least as the paper describes them, by how far the numbers of a
-claim miss it:
+    found = find_most_different(verdicts)
+    if found:
+        names = _join(f"{claim.figure} ({claim.name})" for claim in found)
+        yield f"The figures that miss the paper's description most, by their numbers: {names}.\n"
+
+
+def _costs(evidence: Evidence) -> Iterator[str]:
+    yield """## What it costs
+
+The paper's rule beside the bare optimizer, on the paper's nets at full width: how many times as long
+an epoch takes, and how many copies of the parameters a step needs. Steps of both in turn on the same
+batches, one thread, no evaluation.
 """
-    for place, claim in enumerate(find_most_different(verdicts), start=1):
-        figure = claim.figure[0].upper() + claim.figure[1:]
-        yield f"{place}. **{figure}** ({claim.name}). The paper: {claim.paper}. Here: " + (
-            f"{verdicts[claim.name].here}."
-        )
-    yield ""
+    yield from write_costs(evidence)
 
 
 def _since(evidence: Evidence, shelf: _Shelf) -> Iterator[str]:
@@ -167,19 +202,12 @@ Momentum at their usual momentum of 0.9, Schedule-Free, Prodigy and MoMo.
     if figure is None:
         return
     yield from write_shares(evidence)
-    planned, origins = len(list_runs(read_plan(BESIDE))), evidence.beside_origins
-    theirs = _name_commits(*(o for way, o in origins.items() if way != ROBUST))
-    ours = _name_commits(origins[ROBUST]) if ROBUST in origins else ""
-    yield f"""Counted are the initial rates that all with the same optimizer have on record on a net.
-*Trained* and *close* mean the same as above, but the best is over these methods, too. Prodigy has no
-initial rate: it begins with a guess `d0`, by default 1e-6, which only grows, so that a large one is not
-what it is made for. MoMo's rate is a bound of its steps. All other settings are the packages' own. The
-authors of Schedule-Free advise to refresh the statistics of BatchNorm before an evaluation; that was
-not done.
-
-On record are {sum(len(o.keys) for o in origins.values()):,} of the {planned:,} runs of the plan
-`{BESIDE}`, {60 * sum(o.hours for o in origins.values()):,.0f} minutes of training by the clock; those of
-RobustRule {f"made at commit {ours}" if ours else "are not on record yet"}, the others at {theirs}.
+    yield """Counted are the initial rates that all with the same optimizer have on record on a net that
+judges. *Trained* and *close* mean the same as above, but the best is over these methods, too. Prodigy
+has no initial rate: it begins with a guess `d0`, by default 1e-6, which only grows, so that a large one
+is not what it is made for. MoMo's rate is a bound of its steps. All other settings are the packages'
+own. The authors of Schedule-Free advise to refresh the statistics of BatchNorm before an evaluation;
+that was not done.
 """
 
 
@@ -235,8 +263,7 @@ The paper reports no significant difference without `f*` and shows no figure.
 def _show_all(shelf: _Shelf, figures: Iterable[Figure]) -> Iterator[str]:
     found = list(figures)
     for figure in found:
-        yield f"### {figure.title.split(':')[0]}\n"
-        yield from shelf.show(figure)
+        yield from shelf.show(replace(figure, sentence=f"**{figure.title}.** {figure.sentence}"))
     if not found:
         yield from shelf.show(None)
 

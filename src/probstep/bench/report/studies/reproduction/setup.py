@@ -15,7 +15,7 @@ from .evidence import (
     Evidence,
     paper_problem,
 )
-from .verdict import NO_RECORDS, Verdict
+from .verdict import NO_RECORDS, Verdict, Word
 
 
 def judge_settings(evidence: Evidence) -> Verdict:
@@ -48,13 +48,20 @@ def judge_budget(evidence: Evidence) -> Verdict:
     runs = {problem: found[problem] for problem in NETS if problem in found}
     full = [p for p, r in runs.items() if r.epochs == paper_problem(p).paper_epochs]
     l2 = all(PROBLEMS[p].l2 == paper_problem(p).l2 for p in runs)
-    said = "; ".join(f"{p}: {r.epochs} epochs of {r.subset} samples" for p, r in runs.items())
+    epochs = [run.epochs for run in runs.values()]
+    samples = sorted({run.subset or 0 for run in runs.values()} - {0})
+    said = f"{min(epochs)} to {max(epochs)} epochs"
+    if samples:
+        said += f" of {samples[0]:,} to {samples[-1]:,} samples"
+    said += " ([the table](#what-differs-from-the-paper))"
     why = (
         f"The penalties are the paper's ({(l2 and 'all') or 'not all'}), the number of epochs on "
         f"{', '.join(full) or 'no net'}. Two cores cannot do more: every statement below is about "
         "short trainings on small subsets."
     )
-    return Verdict("not at this scale", said, why, len(evidence.ends))
+    is_whole = l2 and len(full) == len(NETS) and not any(run.subset for run in runs.values())
+    word: Word = "confirmed" if is_whole else "not at this scale"
+    return Verdict(word, said, why, len(evidence.ends))
 
 
 def _by_net(ends: Iterable[End]) -> dict[tuple[str, str], list[End]]:

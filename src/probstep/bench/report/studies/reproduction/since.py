@@ -56,7 +56,7 @@ def draw_since(evidence: Evidence) -> Figure | None:
     return Figure(
         slug="since",
         title="Final training accuracy over the initial rate, since the paper",
-        sentence=_sentence(everything, ends),
+        sentence=_sentence(everything.judging, nets),
         rows=rows,
         x_label="initial rate",
         y_label="final training accuracy, as a share of the best on the net",
@@ -69,7 +69,7 @@ def draw_since(evidence: Evidence) -> Figure | None:
 
 def write_shares(evidence: Evidence) -> Iterator[str]:
     """The table of how many starts train and end close to the best, by way and optimizer."""
-    everything = evidence.with_beside()
+    able = evidence.with_beside().judging
     nets = {cell.run.problem for cell in evidence.beside}
     head = (
         "",
@@ -82,7 +82,7 @@ def write_shares(evidence: Evidence) -> Iterator[str]:
     rows = []
     for way in WAYS:
         for base, style in STYLES.items():
-            ends = [e for e in everything.choose(*WAYS, bases=[base]) if e.problem in nets]
+            ends = [e for e in able.choose(*WAYS, bases=[base]) if e.problem in nets]
             usual = [e for e in ends if e.way == way and _is_default(e)]
             if fair := from_same_starts(ends).get(way):
                 rows.append(
@@ -90,17 +90,17 @@ def write_shares(evidence: Evidence) -> Iterator[str]:
                         way,
                         style.name,
                         MEANS.get(way, "the rate" if way != OURS else MEANS[ROBUST]),
-                        count(map(everything.has_trained, fair)),
-                        count(map(everything.is_close, fair)),
-                        count(map(everything.is_close, usual)) if usual else "",
+                        count(map(able.has_trained, fair)),
+                        count(map(able.is_close, fair)),
+                        count(map(able.is_close, usual)) if usual else "",
                     )
                 )
     yield from write_table(head, rows)
 
 
-def _sentence(evidence: Evidence, ends: Sequence[End]) -> str:
-    adam = [e for e in ends if e.base == "adam"]  # which all of them follow
-    fair = from_same_starts(adam)
+def _sentence(evidence: Evidence, nets: Sequence[str]) -> str:
+    ends = evidence.choose(*WAYS, bases=["adam"])  # which all of them follow
+    fair = from_same_starts([e for e in ends if e.problem in nets])
     known = {way: share(map(evidence.is_close, group)) for way, group in fair.items() if group}
     ranked = sorted(known, key=lambda way: -known[way])
     shares = ", ".join(f"{way} {percent(known[way])}" for way in ranked)

@@ -72,7 +72,8 @@ def judge_rosenbrock(evidence: Evidence) -> Verdict:
         f"The same means within {percent(SAME)}. In exact arithmetic they would be the same for ever: "
         "when rounding shows depends on start and number format, which the paper does not give."
     )
-    word: Word = "confirmed" if apart > 10 and all(gains.values()) else "partly"
+    parts = [apart >= APART / 10, all(gains.values())]
+    word: Word = "confirmed" if all(parts) else "partly" if any(parts) else "refuted"
     gap = max(fall_short(apart, APART), 1 - share(gains.values()))
     return Verdict(word, said, why, len(evidence.on("rosenbrock")), gap=gap)
 
@@ -96,16 +97,17 @@ def judge_rates(evidence: Evidence) -> Verdict:
         return NO_RECORDS
     spreads = {base: spread_of_rates(group) for base, group in groups.items()}
     said = "; ".join(
-        f"{BASES[base]}: from a spread of {spell(before)} to one of {after:.3g} among "
+        f"{BASES[base]}: from a spread of {spell(before)} to one of {spell_spread(after)} among "
         f"{len(groups[base])} starts"
         for base, (before, after) in spreads.items()
     )
     have_met = all(after < FORGOTTEN for _, after in spreads.values())
+    are_nearer = any(after < before for before, after in spreads.values())
     why = (
         "On a narrow net, a subset and few epochs: the rates move towards each other, and the noisier "
         "regime that the paper sees after many epochs is out of reach."
     )
-    word: Word = "partly" if have_met else "not at this scale"
+    word: Word = "partly" if have_met else "not at this scale" if are_nearer else "refuted"
     return Verdict(word, said, why, len(ends), gap=0.5 if have_met else 1.0)
 
 
@@ -115,3 +117,12 @@ def spread_of_rates(ends: Sequence[End]) -> tuple[float, float]:
     known = [rate for rate in rates if rate]
     starts = [e.rate for e in ends]
     return max(starts) / min(starts), max(known) / min(known) if known else math.inf
+
+
+def spell_spread(value: float) -> str:
+    """A spread with two digits.
+
+    >>> spell_spread(2.63), spell_spread(4412.0)
+    ('2.6', '4400')
+    """
+    return spell(float(f"{value:.2g}"))
