@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from probstep.bench.cli import app
 from probstep.bench.plans import list_runs, read_plan
+from probstep.bench.report.numbers.best_rates import find_best_rates
 from probstep.bench.report.numbers.hazards import compare_with_plain, mean_ratio, read_records
 from probstep.bench.report.numbers.summaries import read_summaries
 from probstep.bench.report.publish import PAGES, publish
@@ -214,3 +215,11 @@ def test_an_interval_holds_if_any_of_the_best_rates_lies_in_it():
     assert judge(outside).holds_best == 0
     assert judge(inside, outside).holds_best == 0.5
     assert judge(suggested(0.1)).holds_best is None
+
+
+def test_a_training_with_a_schedule_has_no_fixed_rate():
+    histories = list(read_summaries(RECORDS / "robust.jsonl"))
+    pair, seeds = ("fmnist_logreg", "sgd"), {0, 1, 2}
+    constant = [h for h in histories if "schedule" not in h.run.settings]
+    assert len(constant) < len(histories)
+    assert find_best_rates({pair}, histories, seeds) == find_best_rates({pair}, constant, seeds)
