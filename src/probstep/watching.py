@@ -39,7 +39,7 @@ def watch(
         >>> for _ in range(20):
         ...     loss = opt.step(lambda: nn.functional.mse_loss(model(x), y))
         >>> print(opt.gauge)
-        The rate 0.0001 is about 1300 times too low (between 420 and 4200).
+        The rate 0.0001 is about 1300 times too low (between 130 and 13000).
     """
     return ProbStep(
         optimizer,

@@ -501,7 +501,7 @@ def both_were_loaded(names: Names) -> None:
 
 SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("README.md", "opt = torch.optim.Adam("): Surroundings(loop, nothing_is_wrapped),
-    ("README.md", "opt = probstep.ProbStep("): FIRST,
+    ("README.md", "import probstep"): FIRST,
     ("README.md", "opt.zero_grad()"): Surroundings(loop_with_optimizer, opt_adapts),
     ("docs/index.md", "import probstep"): FIRST,
     ("docs/first-training.md", "import torch"): Surroundings(nothing, training_found_a_rate),

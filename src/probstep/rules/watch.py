@@ -23,8 +23,10 @@ CLEAR = (0.2, search.TOO_BENT)  # a bend between them says what rate bends by th
 TRIES = 8  # forward passes of one probe; the first may take as many as a search
 LEAST_WEIGHT = 0.1  # of a probe in the averages
 DEVIATIONS = 1.645  # on either side: nine of ten cases
-# What the theory leaves open, as a standard deviation of the logarithm of the rate allowed.
-OPEN = 0.7
+# What the theory leaves open, as a standard deviation of the logarithm of the rate allowed, by what
+# limits it. Measured: docs/watch.md. Where a rate is too high the losses hardly fall, so that the noise
+# seems to leave less to gain than there is.
+OPEN = {"curvature": 1.4, "noise": 1.7}
 NOISE_AFTER = 50  # losses, before which nothing is stationary
 UNKNOWN = 1.0  # the variance of one probe's logarithm before there are several
 
@@ -204,17 +206,28 @@ class WatchRule:
         by_noise = _excess_by_noise(state.robust, setting)
         limit = "noise" if by_noise > max(by_curvature, 1.0) else "curvature"
         factor = by_noise if limit == "noise" else by_curvature
-        deviation = math.sqrt(state.limit.variance + OPEN**2)
-        width = math.exp(DEVIATIONS * deviation)
+        low, high = interval(factor, state.limit.variance, limit)
         return Gauge(
             factor=factor,
-            low=factor / width,
-            high=factor * width,
+            low=low,
+            high=high,
             rate=rate,
             limit=limit,
             probes=state.limit.probes,
             history=tuple(state.history.readings),
         )
+
+
+def interval(factor: float, variance: float, limit: str) -> tuple[float, float]:
+    """Return the ends of the interval of a factor.
+
+    Args:
+        factor: The present rate over the rate allowed.
+        variance: Of its logarithm, as far as probes scatter; what the theory leaves open is added.
+        limit: What limits the rate allowed, a key of `OPEN`.
+    """
+    width = math.exp(DEVIATIONS * math.sqrt(variance + OPEN[limit] ** 2))
+    return factor / width, factor * width
 
 
 def _excess_by_noise(robust: RobustState, setting: Setting) -> float:

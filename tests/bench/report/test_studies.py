@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 
 from probstep.bench.cli import app
 from probstep.bench.plans import list_runs, read_plan
+from probstep.bench.report.numbers.best_rates import find_best_rates
 from probstep.bench.report.numbers.hazards import HAZARDS as HAZARD_ROWS
 from probstep.bench.report.numbers.hazards import compare, mean_ratio, read_records
 from probstep.bench.report.numbers.summaries import read_summaries
 from probstep.bench.report.publish import PAGES, publish
-from probstep.bench.report.studies import front, hazards, suggest
+from probstep.bench.report.studies import front, gauge, hazards, suggest
+from probstep.rules.watch import OPEN
 
 from ..report_cases import make_sweep, write_records
 
@@ -199,3 +201,52 @@ def test_an_interval_holds_if_any_of_the_best_rates_lies_in_it():
     assert judge(outside).holds_best == 0
     assert judge(inside, outside).holds_best == 0.5
     assert judge(suggested(0.1)).holds_best is None
+
+
+def test_a_training_with_a_schedule_has_no_fixed_rate():
+    histories = list(read_summaries(RECORDS / "robust.jsonl"))
+    pair, seeds = ("fmnist_logreg", "sgd"), {0, 1, 2}
+    constant = [h for h in histories if "schedule" not in h.run.settings]
+    assert len(constant) < len(histories)
+    assert find_best_rates({pair}, histories, seeds) == find_best_rates({pair}, constant, seeds)
+
+
+# Gauges
+
+
+def gauged(factor, rate):
+    """What is made of a gauge that said a factor of a rate, where the best ones are 0.1 to 0.4."""
+    line = {"factor": factor, "variance": 0.0, "limit": "curvature", "rate": rate, "when": "end"}
+    best = suggest.Best(rates=(0.1, 0.4), loss=1.0, first={})
+    return gauge.judge({"problem": "digits_mlp", "method": "sgd", "times": 1.0} | line, best)
+
+
+@pytest.mark.parametrize(
+    ("factor", "rate", "says", "is_wrong"),
+    [
+        (1e-4, 0.05, "too low", False),
+        (1e-4, 0.2, "too low", True),
+        (1e-4, 0.8, "too low", True),
+        (1.0, 0.05, "open", False),
+        (1e4, 0.05, "too high", True),
+        (1e4, 0.2, "too high", True),
+        (1e4, 0.8, "too high", False),
+    ],
+)
+def test_a_gauge_is_wrong_if_a_best_rate_is_not_on_the_side_that_it_names(
+    factor, rate, says, is_wrong
+):
+    verdict = gauged(factor, rate)
+    assert (verdict.says, verdict.is_wrong) == (says, is_wrong)
+
+
+@pytest.mark.parametrize(("factor", "off_by"), [(0.5, 1.0), (2.0, 1.0), (8.0, 4.0), (0.125, 4.0)])
+def test_a_gauge_is_off_by_the_factor_to_the_nearest_best_rate(factor, off_by):
+    assert gauged(factor, rate=0.2).off_by == pytest.approx(off_by)
+
+
+@pytest.mark.parametrize("limit", OPEN)
+def test_intervals_hold_in_nine_of_ten_on_the_half_that_they_were_chosen_on(limit):
+    verdicts = gauge.read_study(RECORDS).verdicts
+    held = [v.holds for v in verdicts if (v.half, v.limit) == ("tuning", limit)]
+    assert sum(held) / len(held) == pytest.approx(0.9, abs=0.02)

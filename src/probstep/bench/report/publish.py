@@ -13,6 +13,7 @@ from probstep.bench.report.drawing.layout import lay_out
 from probstep.bench.report.studies import (
     averages,
     front,
+    gauge,
     hazards,
     reproduction,
     robust,
@@ -100,6 +101,14 @@ PAGES: dict[str, Page] = {
         records=suggest.RECORDS,
         read=suggest.read_study,
         write=suggest.write_study,
+    ),
+    "gauge": Page(
+        about="how far the gauge of a watched rate is right",
+        file="",
+        records=gauge.RECORDS,
+        read=gauge.read_study,
+        write=gauge.write_study,
+        parts_of=("watch.md",),
     ),
     "several": Page(
         about="several optimizers under one loss, against a grid over their rates",
