@@ -157,7 +157,8 @@ def _verdicts(evidence: Evidence, verdicts: dict[str, Verdict]) -> Iterator[str]
 They are computed from the records. The limits are ours, as the paper gives none, and were set when a
 part of the records was known: a run *has trained* if it ends with at least {percent(ENOUGH)} of the best
 training accuracy that anything reached on its net, and is *close* to the best within
-{100 * CLOSE:.0f} points. *Not at this scale* means that these runs are too short or too few to tell.{_judging(evidence)}
+{100 * CLOSE:.0f} points. *Not at this scale* means that these runs are too short or too few
+to tell.{_judging(evidence)}
 """
     head = ("claim", "verdict", "the paper", "here")
     rows = [
