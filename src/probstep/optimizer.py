@@ -9,6 +9,7 @@ from torch import Tensor, nn, optim
 
 from .binding import Binding
 from .checks import (
+    CAN_CAPTURE,
     as_bound,
     check_step_arguments,
     checked,
@@ -27,7 +28,7 @@ from .rules import Gauge, RobustRule, Rule, WatchRule
 from .schedule import Schedule
 from .step.adapt import Parts
 from .step.arrival import Arrival, Given
-from .step.base import devices_of, leading_rate, params_of, setting_of, sign_of
+from .step.base import clear_gradients, devices_of, leading_rate, params_of, setting_of, sign_of
 from .step.closures import Forward
 from .step.ending import Ending
 from .step.hooks import firing_own_hooks
@@ -163,8 +164,10 @@ class ProbStep(Wrapper):
         Returns:
             The loss, as the closure, `loss=` or `reevaluate_with` gave it; None without any.
         """
-        check_step_arguments(closure, loss, grad_scale)
-        refuse_graph_capture()
+        if closure is not None or grad_scale is not None:
+            check_step_arguments(closure, loss, grad_scale)
+        if CAN_CAPTURE:
+            refuse_graph_capture()
         given = Given(reevaluate, loss, grad_scale)
         ranks = find_ranks(self.process_group, self.model)
         return self._stepper.step(closure, given, self.probe, self.max_lr, ranks)
@@ -232,7 +235,7 @@ class ProbStep(Wrapper):
         self._tape.gradients_cleared()
         if self._stepper.is_due(self.probe):
             self._tape.mark(devices_of(self.base))
-        self.base.zero_grad(set_to_none)
+        clear_gradients(self.base, set_to_none=set_to_none)
 
     def freeze(self) -> None:
         """Keep the scale as it is: no probes, no lowering, until `unfreeze()`. A checkpoint knows it.

@@ -62,6 +62,7 @@ class Stepper:
         self._ending, self._notices, self._model = ending, notices, model
         self._parallel = Parallel()
         self.is_stepping = False
+        self._is_probed = False  # the step that is being taken
 
     def step(
         self,
@@ -83,20 +84,22 @@ class Stepper:
         parts, binding, tape = self._parts, self._binding, self._parts.tape
         if parts.members is not None:
             binding.see_new_groups()
-        is_probed = self.is_due(schedule)
+        memory = binding.current
+        is_probed = probe_is_due(parts.rule, schedule, memory, parts.base.param_groups)
         kept: Memory | None = None
         if is_probed:
             binding.settle()
-            kept = binding.current.copy()
-        self.is_stepping = True
+            kept = memory.copy()
+        self.is_stepping, self._is_probed = True, is_probed
         grad_mode = torch.is_grad_enabled()
         try:
             torch._C._set_grad_enabled(True)  # cheaper than contexts; for the closure
             arrived = self._arrival.receive(closure, given, parts.base, record=is_probed)
             torch._C._set_grad_enabled(False)
-            if closure is not None and self._arrival.has_piled_gradients:
-                self._notices.of_piled_gradients()
-            memory = binding.current
+            if closure is not None:
+                if self._arrival.has_piled_gradients:
+                    self._notices.of_piled_gradients()
+                memory = binding.current  # the closure may have loaded a checkpoint
             if self._ending.horizon is None:
                 arrived = self._go_on(memory, arrived, max_lr, ranks, is_probed=is_probed)
             else:
@@ -116,7 +119,9 @@ class Stepper:
         return arrived.loss
 
     def is_due(self, schedule: Schedule | None) -> bool:
-        """Say whether the next step is probed, at the rates that the groups have now."""
+        """Say whether the next step is probed, at the rates that the groups have now; or this one."""
+        if self.is_stepping:
+            return self._is_probed
         base = self._parts.base
         return probe_is_due(self._parts.rule, schedule, self._binding.current, base.param_groups)
 
@@ -176,7 +181,9 @@ class Stepper:
         elif self._parts.rule.only_watches:
             step_at(self._parts.base, BARE)
         else:
-            taken = self._take_unprobed(memory, arrived, ranks, is_probed=is_probed)
+            taken = step_unprobed(self._parts, memory, arrived, ranks)
+            if is_probed or arrived.loss is None or not (taken.is_taken and memory.moving):
+                self._speak_of_unprobed(memory, arrived, taken, is_probed=is_probed)
         self._remember(memory, arrived.loss, taken, ranks, has_probe=batch is not None)
         return arrived
 
@@ -210,12 +217,11 @@ class Stepper:
             memory.history.limited("max_lr")
         memory.scale = most
 
-    def _take_unprobed(
-        self, memory: Memory, arrived: Arrived, ranks: Ranks, *, is_probed: bool
-    ) -> Unprobed:
-        """Let the base step without a probe, and say what a user should know about it."""
+    def _speak_of_unprobed(
+        self, memory: Memory, arrived: Arrived, taken: Unprobed, *, is_probed: bool
+    ) -> None:
+        """Say what a user should know about a step without a probe."""
         parts = self._parts
-        taken = step_unprobed(parts, memory, arrived, ranks)
         if not taken.is_taken:
             memory.record_skipped(memory.steps + 1)
             self._notices.of_skipped_step()
@@ -224,7 +230,6 @@ class Stepper:
         is_unseen = not memory.moving and arrived.again is not None  # no rate has been seen yet
         if is_unseen and are_stuck_at_zero(parts.base.param_groups, memory.first_rates):
             self._notices.of_no_rate()
-        return taken
 
     def _probe(self, memory: Memory, batch: Batch, ranks: Ranks) -> None:
         if not has_gradients(self._parts.base):

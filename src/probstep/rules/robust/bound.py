@@ -20,7 +20,7 @@ LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale withou
 LEAST_SLOPE = 1e-30  # what is always allowed, so that the scale stays above 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Bound:
     """Averages of the loss over steps.
 
