@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -24,8 +24,7 @@ from .horizon import checked_horizon
 from .memory import Probe
 from .metrics import metrics_of
 from .notices import Notices, brief
-from .rules import Gauge, RobustRule, Rule, WatchRule
-from .schedule import Schedule
+from .rules import RobustRule, Rule
 from .step.adapt import Parts
 from .step.arrival import Arrival, Given
 from .step.base import clear_gradients, devices_of, leading_rate, params_of, setting_of, sign_of
@@ -37,9 +36,13 @@ from .step.members import members_of
 from .step.ranks import Group, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stateful import declared
-from .step.stretch import Stretch
 from .stepper import Stepper
 from .wrapper import Wrapper, as_one
+
+if TYPE_CHECKING:
+    from .rules import Gauge
+    from .schedule import Schedule
+    from .step.stretch import Stretch
 
 
 class ProbStep(Wrapper):
@@ -90,7 +93,7 @@ class ProbStep(Wrapper):
         rule: Rule | None = None,
         lower_bound: float | LowerBound | None = None,
         noise: Noise = 0.0,
-        probe: Schedule | None = None,
+        probe: "Schedule | None" = None,
         model: nn.Module | None = None,
         process_group: Group = None,
         max_lr: float | None = None,
@@ -115,12 +118,11 @@ class ProbStep(Wrapper):
         refuse_idle_settings(
             self.rule, is_stretching=is_stretching, max_lr=max_lr, is_default=rule is None
         )
-        stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
         self._tape = Tape(model, declared(stateful))
         parts = Parts(
             optimizer,
             self.rule,
-            stretch if is_stretching else None,
+            self._stretch() if is_stretching else None,
             self._tape,
             self.max_lr,
             check,
@@ -322,8 +324,10 @@ class ProbStep(Wrapper):
         return tuple(self._binding.current.history.events)
 
     @property
-    def gauge(self) -> Gauge:
+    def gauge(self) -> "Gauge":
         """How far the present rate is from what curvature and noise allow: for `probstep.watch`."""
+        from .rules import Gauge, WatchRule  # only here: few trainings are watched
+
         groups, memory = self.param_groups, self._binding.current
         if not isinstance(self.rule, WatchRule):
             return Gauge()
@@ -347,6 +351,11 @@ class ProbStep(Wrapper):
             f"ProbStep({name_of(self.base)}, rule={brief(self.rule)}, "
             f"scale={self.scale:.4g}, effective_lr=[{shown}])"
         )
+
+    def _stretch(self) -> "Stretch":
+        from .step.stretch import Stretch  # only here: it brings the paper's inference with it
+
+        return Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
 
     # What torch calls
 

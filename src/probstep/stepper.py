@@ -6,6 +6,7 @@ hears the loss of the step before, and what became of the step goes into the mem
 
 import functools
 import weakref
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn, optim
@@ -14,7 +15,6 @@ from .binding import Binding
 from .memory import Memory
 from .metrics import Rates
 from .notices import Notices
-from .schedule import Schedule
 from .step.adapt import Parts, adapt, factors_of
 from .step.arrival import Arrival, Arrived, Batch, Given
 from .step.base import (
@@ -35,6 +35,9 @@ from .step.joint import bases_of, name_of
 from .step.observe import BARE, observe
 from .step.ranks import Parallel, Ranks
 from .step.unprobed import TAKEN, Unprobed, step_unprobed
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
 
 
 class Stepper:
@@ -68,7 +71,7 @@ class Stepper:
         self,
         closure: Forward | None,
         given: Given,
-        schedule: Schedule | None,
+        schedule: "Schedule | None",
         max_lr: float | None,
         ranks: Ranks,
     ) -> Tensor | None:
@@ -118,7 +121,7 @@ class Stepper:
             tape.mark(devices_of(parts.base))
         return arrived.loss
 
-    def is_due(self, schedule: Schedule | None) -> bool:
+    def is_due(self, schedule: "Schedule | None") -> bool:
         """Say whether the next step is probed, at the rates that the groups have now; or this one."""
         if self.is_stepping:
             return self._is_probed
