@@ -561,13 +561,53 @@ def test_a_closure_is_understood_whatever_it_does_to_the_gradients(set_to_none, 
                 loss.backward()
             return loss
 
-        for _ in range(3):
+        for _ in range(6):  # long enough for a habit
             if adapt:
                 opt.step(closure)
             else:
                 train_bare(model, base, [batch])
         ends.append([p.detach() for p in model.parameters()])
     torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("begins_with_backward", [True, False])
+def test_a_closure_may_change_its_habit_of_running_backward(begins_with_backward):
+    (batch,) = batches(1)
+    ends = []
+    for adapt in (False, True):
+        torch.manual_seed(0)
+        model = plain_network()
+        base = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = ProbStep(base, FROZEN) if adapt else base
+        for step in range(18):
+            has_backward = (step // 6 % 2 == 0) == begins_with_backward
+
+            def closure(model=model, opt=opt, has_backward=has_backward):
+                loss = loss_of(model, batch)
+                if has_backward:
+                    opt.zero_grad()
+                    loss.backward()
+                return loss
+
+            if adapt:
+                opt.step(closure)
+            else:
+                train_bare(model, base, [batch])
+        ends.append([p.detach() for p in model.parameters()])
+    torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
+
+
+def test_zero_grad_is_the_optimizers_own_where_it_has_one():
+    class Careful(torch.optim.SGD):
+        cleared = 0
+
+        def zero_grad(self, set_to_none=True):
+            self.cleared += 1
+            super().zero_grad(set_to_none)
+
+    base = Careful([nn.Parameter(torch.ones(1))], lr=0.1)
+    ProbStep(base).zero_grad()
+    assert base.cleared == 1
 
 
 @for_every_rule

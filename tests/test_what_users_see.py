@@ -183,6 +183,7 @@ def test_a_loss_that_starts_below_zero_starts_about_as_another_does(shift):
 def test_a_step_inside_a_graph_capture_is_refused_and_changes_nothing(monkeypatch):
     model, opt = start()
     before = copy.deepcopy(model.state_dict())
+    monkeypatch.setattr("probstep.optimizer.CAN_CAPTURE", True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="CUDA graph"):

@@ -18,13 +18,7 @@ from .history import Event as Event
 from .history import History as History
 from .memory import Probe as Probe
 from .optimizer import ProbStep as ProbStep
-from .rules import Gauge as Gauge
-from .rules import PaperRule as PaperRule
 from .rules import RobustRule as RobustRule
-from .rules import WatchRule as WatchRule
-from .schedule import DoublingEpochs as DoublingEpochs
-from .schedule import Every as Every
-from .schedule import EveryStep as EveryStep
 from .step.same import NotTheSameLoss as NotTheSameLoss
 from .step.stateful import Stateful as Stateful
 from .step.stateful import stateful as stateful
@@ -40,6 +34,12 @@ if TYPE_CHECKING:  # what few trainings use; `__getattr__` imports it
     from .classes import wrap as wrap
     from .plotting.plot import Plot as Plot
     from .plotting.plot import plot as plot
+    from .rules import Gauge as Gauge
+    from .rules import PaperRule as PaperRule
+    from .rules import WatchRule as WatchRule
+    from .schedule import DoublingEpochs as DoublingEpochs
+    from .schedule import Every as Every
+    from .schedule import EveryStep as EveryStep
     from .suggesting import suggest as suggest
     from .suggestion import Suggestion as Suggestion
     from .watching import watch as watch
@@ -51,6 +51,8 @@ LATER = {
     "polynomial_average": ".averages",
     **dict.fromkeys(CLASSES, ".classes"),
     **dict.fromkeys(("Plot", "plot"), ".plotting.plot"),
+    **dict.fromkeys(("Gauge", "PaperRule", "WatchRule"), ".rules"),
+    **dict.fromkeys(("DoublingEpochs", "Every", "EveryStep"), ".schedule"),
     "suggest": ".suggesting",
     "Suggestion": ".suggestion",
     "watch": ".watching",

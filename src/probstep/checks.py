@@ -16,6 +16,7 @@ from .rules import Rule
 # look like any other optimizer's, so behaviour cannot tell.
 OWN_RATE = {"d0", "growth_rate", "d_coef", "d_max", "d_numerator", "k", "step"}
 MOST_GROUPS = 8  # that may have a scale each
+CAN_CAPTURE: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # without CUDA there are no graphs of it
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 

@@ -147,7 +147,7 @@ class History:
         return f"<History of {len(self)} rows{span}, {len(self.events)} events>"
 
 
-@dataclass
+@dataclass(slots=True)
 class Ledger:
     """What is remembered of all steps; its methods are cheap enough for every one of them.
 

@@ -70,7 +70,7 @@ class Probe:
         return cls(loss, math.nan, math.nan, math.nan, scale, "skipped")
 
 
-@dataclass
+@dataclass(slots=True)
 class Proof:
     """What is known of the function that probes see.
 
@@ -91,7 +91,7 @@ class Proof:
     is_contradicted: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class Health:
     """What tells a rate that is dead or absurd.
 
@@ -150,7 +150,7 @@ class Health:
 NO_PROBE = Probe(math.nan, math.nan, math.nan, math.nan, 1.0, "")
 
 
-@dataclass
+@dataclass(slots=True)
 class Memory:
     """What ProbStep remembers.
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn, optim
 
 from .binding import Binding
 from .checks import (
+    CAN_CAPTURE,
     as_bound,
     check_step_arguments,
     checked,
@@ -23,11 +24,10 @@ from .horizon import checked_horizon
 from .memory import Probe
 from .metrics import metrics_of
 from .notices import Notices, brief
-from .rules import Gauge, RobustRule, Rule, WatchRule
-from .schedule import Schedule
+from .rules import RobustRule, Rule
 from .step.adapt import Parts
 from .step.arrival import Arrival, Given
-from .step.base import devices_of, leading_rate, params_of, setting_of, sign_of
+from .step.base import clear_gradients, devices_of, leading_rate, params_of, setting_of, sign_of
 from .step.closures import Forward
 from .step.ending import Ending
 from .step.hooks import firing_own_hooks
@@ -36,9 +36,13 @@ from .step.members import members_of
 from .step.ranks import Group, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stateful import declared
-from .step.stretch import Stretch
 from .stepper import Stepper
 from .wrapper import Wrapper, as_one
+
+if TYPE_CHECKING:
+    from .rules import Gauge
+    from .schedule import Schedule
+    from .step.stretch import Stretch
 
 
 class ProbStep(Wrapper):
@@ -89,7 +93,7 @@ class ProbStep(Wrapper):
         rule: Rule | None = None,
         lower_bound: float | LowerBound | None = None,
         noise: Noise = 0.0,
-        probe: Schedule | None = None,
+        probe: "Schedule | None" = None,
         model: nn.Module | None = None,
         process_group: Group = None,
         max_lr: float | None = None,
@@ -114,12 +118,11 @@ class ProbStep(Wrapper):
         refuse_idle_settings(
             self.rule, is_stretching=is_stretching, max_lr=max_lr, is_default=rule is None
         )
-        stretch = Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
         self._tape = Tape(model, declared(stateful))
         parts = Parts(
             optimizer,
             self.rule,
-            stretch if is_stretching else None,
+            self._stretch() if is_stretching else None,
             self._tape,
             self.max_lr,
             check,
@@ -163,8 +166,10 @@ class ProbStep(Wrapper):
         Returns:
             The loss, as the closure, `loss=` or `reevaluate_with` gave it; None without any.
         """
-        check_step_arguments(closure, loss, grad_scale)
-        refuse_graph_capture()
+        if closure is not None or grad_scale is not None:
+            check_step_arguments(closure, loss, grad_scale)
+        if CAN_CAPTURE:
+            refuse_graph_capture()
         given = Given(reevaluate, loss, grad_scale)
         ranks = find_ranks(self.process_group, self.model)
         return self._stepper.step(closure, given, self.probe, self.max_lr, ranks)
@@ -232,7 +237,7 @@ class ProbStep(Wrapper):
         self._tape.gradients_cleared()
         if self._stepper.is_due(self.probe):
             self._tape.mark(devices_of(self.base))
-        self.base.zero_grad(set_to_none)
+        clear_gradients(self.base, set_to_none=set_to_none)
 
     def freeze(self) -> None:
         """Keep the scale as it is: no probes, no lowering, until `unfreeze()`. A checkpoint knows it.
@@ -319,8 +324,10 @@ class ProbStep(Wrapper):
         return tuple(self._binding.current.history.events)
 
     @property
-    def gauge(self) -> Gauge:
+    def gauge(self) -> "Gauge":
         """How far the present rate is from what curvature and noise allow: for `probstep.watch`."""
+        from .rules import Gauge, WatchRule  # only here: few trainings are watched
+
         groups, memory = self.param_groups, self._binding.current
         if not isinstance(self.rule, WatchRule):
             return Gauge()
@@ -344,6 +351,11 @@ class ProbStep(Wrapper):
             f"ProbStep({name_of(self.base)}, rule={brief(self.rule)}, "
             f"scale={self.scale:.4g}, effective_lr=[{shown}])"
         )
+
+    def _stretch(self) -> "Stretch":
+        from .step.stretch import Stretch  # only here: it brings the paper's inference with it
+
+        return Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
 
     # What torch calls
 

@@ -47,7 +47,8 @@ def copied(state: State) -> State:
     if not hasattr(type(state), "__dataclass_fields__"):
         return copy.deepcopy(state)  # a rule of somebody's own
     twin = copy.copy(state)
-    for name, value in vars(state).items():
+    for name in vars(state) if hasattr(state, "__dict__") else state.__slots__:  # type: ignore
+        value = getattr(state, name)
         if not isinstance(value, PLAIN):
             setattr(twin, name, copied(value))
     return twin

@@ -26,7 +26,7 @@ FLOOR = 0.1  # the least weight of a probe in an average: it is taken over about
 FLOORS = dict.fromkeys(("cosine", "curvature", "log_gradient_per_length"), FLOOR)
 
 
-@dataclass
+@dataclass(slots=True)
 class Member:
     """What is remembered of one member.
 
@@ -44,7 +44,7 @@ class Member:
         refuse_outside(self, ratio=(0.0, 1e300))
 
 
-@dataclass
+@dataclass(slots=True)
 class Ratios:
     """What is remembered of all members; of none where a step is not divided.
 

@@ -6,6 +6,7 @@ hears the loss of the step before, and what became of the step goes into the mem
 
 import functools
 import weakref
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn, optim
@@ -14,7 +15,6 @@ from .binding import Binding
 from .memory import Memory
 from .metrics import Rates
 from .notices import Notices
-from .schedule import Schedule
 from .step.adapt import Parts, adapt, factors_of
 from .step.arrival import Arrival, Arrived, Batch, Given
 from .step.base import (
@@ -35,6 +35,9 @@ from .step.joint import bases_of, name_of
 from .step.observe import BARE, observe
 from .step.ranks import Parallel, Ranks
 from .step.unprobed import TAKEN, Unprobed, step_unprobed
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
 
 
 class Stepper:
@@ -62,12 +65,13 @@ class Stepper:
         self._ending, self._notices, self._model = ending, notices, model
         self._parallel = Parallel()
         self.is_stepping = False
+        self._is_probed = False  # the step that is being taken
 
     def step(
         self,
         closure: Forward | None,
         given: Given,
-        schedule: Schedule | None,
+        schedule: "Schedule | None",
         max_lr: float | None,
         ranks: Ranks,
     ) -> Tensor | None:
@@ -83,20 +87,22 @@ class Stepper:
         parts, binding, tape = self._parts, self._binding, self._parts.tape
         if parts.members is not None:
             binding.see_new_groups()
-        is_probed = self.is_due(schedule)
+        memory = binding.current
+        is_probed = probe_is_due(parts.rule, schedule, memory, parts.base.param_groups)
         kept: Memory | None = None
         if is_probed:
             binding.settle()
-            kept = binding.current.copy()
-        self.is_stepping = True
+            kept = memory.copy()
+        self.is_stepping, self._is_probed = True, is_probed
         grad_mode = torch.is_grad_enabled()
         try:
             torch._C._set_grad_enabled(True)  # cheaper than contexts; for the closure
             arrived = self._arrival.receive(closure, given, parts.base, record=is_probed)
             torch._C._set_grad_enabled(False)
-            if closure is not None and self._arrival.has_piled_gradients:
-                self._notices.of_piled_gradients()
-            memory = binding.current
+            if closure is not None:
+                if self._arrival.has_piled_gradients:
+                    self._notices.of_piled_gradients()
+                memory = binding.current  # the closure may have loaded a checkpoint
             if self._ending.horizon is None:
                 arrived = self._go_on(memory, arrived, max_lr, ranks, is_probed=is_probed)
             else:
@@ -115,8 +121,10 @@ class Stepper:
             tape.mark(devices_of(parts.base))
         return arrived.loss
 
-    def is_due(self, schedule: Schedule | None) -> bool:
-        """Say whether the next step is probed, at the rates that the groups have now."""
+    def is_due(self, schedule: "Schedule | None") -> bool:
+        """Say whether the next step is probed, at the rates that the groups have now; or this one."""
+        if self.is_stepping:
+            return self._is_probed
         base = self._parts.base
         return probe_is_due(self._parts.rule, schedule, self._binding.current, base.param_groups)
 
@@ -176,7 +184,9 @@ class Stepper:
         elif self._parts.rule.only_watches:
             step_at(self._parts.base, BARE)
         else:
-            taken = self._take_unprobed(memory, arrived, ranks, is_probed=is_probed)
+            taken = step_unprobed(self._parts, memory, arrived, ranks)
+            if is_probed or arrived.loss is None or not (taken.is_taken and memory.moving):
+                self._speak_of_unprobed(memory, arrived, taken, is_probed=is_probed)
         self._remember(memory, arrived.loss, taken, ranks, has_probe=batch is not None)
         return arrived
 
@@ -210,12 +220,11 @@ class Stepper:
             memory.history.limited("max_lr")
         memory.scale = most
 
-    def _take_unprobed(
-        self, memory: Memory, arrived: Arrived, ranks: Ranks, *, is_probed: bool
-    ) -> Unprobed:
-        """Let the base step without a probe, and say what a user should know about it."""
+    def _speak_of_unprobed(
+        self, memory: Memory, arrived: Arrived, taken: Unprobed, *, is_probed: bool
+    ) -> None:
+        """Say what a user should know about a step without a probe."""
         parts = self._parts
-        taken = step_unprobed(parts, memory, arrived, ranks)
         if not taken.is_taken:
             memory.record_skipped(memory.steps + 1)
             self._notices.of_skipped_step()
@@ -224,7 +233,6 @@ class Stepper:
         is_unseen = not memory.moving and arrived.again is not None  # no rate has been seen yet
         if is_unseen and are_stuck_at_zero(parts.base.param_groups, memory.first_rates):
             self._notices.of_no_rate()
-        return taken
 
     def _probe(self, memory: Memory, batch: Batch, ranks: Ranks) -> None:
         if not has_gradients(self._parts.base):

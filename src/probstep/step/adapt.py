@@ -10,6 +10,7 @@ import itertools
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, optim
@@ -27,8 +28,10 @@ from .objective import Objective
 from .prove import Check
 from .ranks import Ranks
 from .replay import Tape
-from .stretch import Stretch
 from .trial import Before, Trial
+
+if TYPE_CHECKING:
+    from .stretch import Stretch
 
 AVERAGED = 10.0  # a loss averages the roundings of 16-bit numbers, and is finer than these
 UNPAIRED = Decision(1.0, math.nan, "unpaired")
@@ -51,7 +54,7 @@ class Parts:
 
     base: optim.Optimizer
     rule: Rule
-    stretch: Stretch | None
+    stretch: "Stretch | None"
     tape: Tape
     max_lr: float | None = None
     check: bool = True

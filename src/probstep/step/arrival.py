@@ -4,17 +4,14 @@ Whatever the way, what comes out is the same: a loss, a function that computes i
 by which somebody has changed the gradients.
 """
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from torch import Tensor, optim
 
 from ..checks import check_loss
 from .base import devices_of, params_of
-from .closures import Evidence, Forward, first_pass
+from .closures import Evidence, Forward, Recording, first_pass
 from .replay import Tape
-
-NOT_RECORDED: AbstractContextManager[None] = nullcontext()
 
 
 class Batch(NamedTuple):
@@ -137,8 +134,8 @@ class Arrival:
         if self._handed_over is not None:
             # A trainer: it records its own passes, may skip a batch, and its closure sometimes begins
             # the gradients and sometimes adds to them, so that earlier steps teach nothing.
-            return first_pass(closure, params, self._check_unless_none, NOT_RECORDED, Evidence())
-        recording: AbstractContextManager[None] = NOT_RECORDED
+            return first_pass(closure, params, self._check_unless_none, None, Evidence())
+        recording: Recording = None
         if record:
             recording = self._tape.recording("closure", devices_of(optimizer))
         return first_pass(closure, params, self.check, recording, self._evidence)

@@ -17,6 +17,8 @@ from ..rules import Setting
 
 Groups = list[dict[str, Any]]
 
+TORCHS_ZERO_GRAD = optim.Optimizer.zero_grad  # before anybody replaces it
+
 RISE = 10.0  # a rate that has risen this far above all that was known of it is another rate
 
 
@@ -28,6 +30,17 @@ def params_of(optimizer: optim.Optimizer) -> list[Tensor]:
 def devices_of(optimizer: optim.Optimizer) -> set[torch.device]:
     """Return the devices on which the parameters lie."""
     return {p.device for group in optimizer.param_groups for p in group["params"]}
+
+
+def clear_gradients(optimizer: optim.Optimizer, *, set_to_none: bool) -> None:
+    """Do what the optimizer's `zero_grad` does: without torch's detours, where it is torch's own."""
+    zero_grad = optimizer.zero_grad
+    if not set_to_none or getattr(zero_grad, "__func__", None) is not TORCHS_ZERO_GRAD:
+        zero_grad(set_to_none)
+        return
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.grad = None
 
 
 def has_gradients(optimizer: optim.Optimizer) -> bool:
@@ -61,9 +74,10 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     >>> setting_of([{"lr": 0.5, "beta": 0.965}], first_rates=[0.5])
     Setting(multiplier=1.0, beta=0.965)
     """
-    leading = _leading(groups)
-    group = groups[leading]
-    reference = _reference(group, first_rates[leading])
+    leading = 0 if groups[0]["lr"] else _leading(groups)
+    group, reference = groups[leading], first_rates[leading]
+    if "max_lr" in group or "initial_lr" in group:
+        reference = _reference(group, reference)
     multiplier = float(group["lr"]) / reference if reference else 1.0
     # It is 0 only of a tensor on a device: an empty step.
     return _setting(multiplier or 1.0, _momentum(group))

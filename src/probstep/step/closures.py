@@ -10,9 +10,10 @@ from torch import Tensor
 
 Forward = Callable[[], Tensor]
 Gradient = tuple[Tensor | None, int | None]  # of a parameter, with its version
+Recording = AbstractContextManager[None] | None  # None records nothing
 
 NOT_WATCHED: AbstractContextManager[Sequence[Tensor]] = nullcontext(())
-HABIT = 3  # steps in a row after which a closure that only computes the loss is expected to do so
+HABIT = 3  # steps in a row after which a closure is expected to go on as it does
 
 
 def mean_of(loss: Tensor) -> Tensor:
@@ -26,14 +27,15 @@ class Evidence:
     The gradients alone tell if it ran backward, if it leaves them alone, drops them, or makes new ones.
     They do not if it zeroes or adds to them in place: then hooks watch, at a small price, for backward
     itself (`is_needed`). A closure that has only computed the loss, `pure` times in a row, finds the
-    gradients cleared: then nothing has to be compared, and their memory is free for its pass.
+    gradients cleared: then nothing has to be compared, and their memory is free for its pass. Where one
+    has run backward and put new gradients in their place, `renewing` times in a row, the first tells.
     `left` is one gradient as the last pass left it: if the next one finds it so and only adds to it,
     nobody has cleared it (`has_piled`).
     """
 
     def __init__(self) -> None:
         self.is_needed = True
-        self.pure = 0
+        self.pure = self.renewing = 0
         self.left: tuple[weakref.ref[Tensor], int] | None = None
         self.has_piled = False
 
@@ -75,7 +77,7 @@ def first_pass(
     closure: Forward,
     params: Sequence[Tensor],
     check: Callable[[object], None],
-    recording: AbstractContextManager[None],
+    recording: Recording,
     evidence: Evidence,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run the closure, and backward unless it did so itself. Gradients must be enabled.
@@ -93,11 +95,13 @@ def first_pass(
     """
     if evidence.pure >= HABIT:
         return _pure_pass(closure, params, check, recording, evidence)
+    if evidence.renewing >= HABIT:
+        return _renewing_pass(closure, params, check, recording, evidence)
     before = [(grad := p.grad, None if grad is None else grad._version) for p in params]
     is_untouched = evidence.is_untouched(before)
     is_watched = evidence.is_needed
-    with _watching_backward(params) if is_watched else NOT_WATCHED as has_run, recording:
-        loss = closure()
+    with _watching_backward(params) if is_watched else NOT_WATCHED as has_run:
+        loss = _run(closure, recording)
     check(loss)
     if loss is None:
         return None, None
@@ -110,10 +114,11 @@ def first_pass(
     evidence.see(before, is_new=is_new)
     if is_first or has_run or (is_new and not is_watched):
         evidence.pure = 0
+        evidence.renewing = evidence.renewing + 1 if is_first or not is_watched else 0
         _see_pile(evidence, params, before, has_run, is_untouched=is_untouched)
         return loss, functools.partial(_with_grad, closure)
     _backward(loss, params)
-    evidence.pure += 1
+    evidence.pure, evidence.renewing = evidence.pure + 1, 0
     return loss, closure
 
 
@@ -121,14 +126,13 @@ def _pure_pass(
     closure: Forward,
     params: Sequence[Tensor],
     check: Callable[[object], None],
-    recording: AbstractContextManager[None],
+    recording: Recording,
     evidence: Evidence,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run a closure that is expected to compute the loss alone, with the gradients cleared."""
     for p in params:
         p.grad = None
-    with recording:
-        loss = closure()
+    loss = _run(closure, recording)
     check(loss)
     if loss is None:
         return None, None
@@ -138,6 +142,39 @@ def _pure_pass(
             return loss, functools.partial(_with_grad, closure)
     mean_of(loss).backward()  # type: ignore[no-untyped-call]
     return loss, closure
+
+
+def _renewing_pass(
+    closure: Forward,
+    params: Sequence[Tensor],
+    check: Callable[[object], None],
+    recording: Recording,
+    evidence: Evidence,
+) -> tuple[Tensor | None, Forward | None]:
+    """Run a closure that is expected to run backward, and to make new gradients."""
+    before = [p.grad for p in params]
+    loss = _run(closure, recording)
+    check(loss)
+    if loss is None:
+        return None, None
+    was, now = before[0], params[0].grad
+    is_view = was is not None and was._is_view()
+    if now is not None and now is not was and not is_view:
+        return loss, functools.partial(_with_grad, closure)
+    evidence.renewing, evidence.is_needed = 0, True  # this time it did something else
+    for p, grad in zip(params, before, strict=True):
+        if p.grad is not grad and p.grad is not None:
+            return loss, functools.partial(_with_grad, closure)
+    _backward(loss, params)
+    evidence.pure += 1
+    return loss, closure
+
+
+def _run(closure: Forward, recording: Recording) -> Tensor:
+    if recording is None:  # an empty context is two more calls, and every step comes here
+        return closure()
+    with recording:
+        return closure()
 
 
 def _see_pile(

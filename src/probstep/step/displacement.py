@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, optim
 
 from .joint import bases_of, owner_of
-from .kept import put_back
+from .kept import copies_of, put_back
 from .ranks import ALONE, Ranks, local
 
 # Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective, and whose
@@ -291,13 +291,16 @@ class Displacement:
 
 def _begin(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> Iterator[Moved]:
     keeps_grad = type(optimizer).__module__.startswith("torch.optim")
-    for group in optimizer.param_groups:
+    groups = [
+        (group, [p for p in group["params"] if p.grad is not None and p.numel()])
+        for group in optimizer.param_groups
+    ]
+    copies = iter(copies_of([local(p.detach()) for _, moving in groups for p in moving]))
+    for group, moving in groups:
         decay = _coupled_decay(optimizer, group)
         is_free = from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
-        for p in group["params"]:
-            if p.grad is None or not p.numel():
-                continue
-            before = local(p.detach()).clone()
+        for p in moving:
+            before = next(copies)
             grad = local(p.grad) if keeps_grad else local(p.grad).clone()
             origin = torch.zeros_like(before[:0].sum()) if is_free else before
             yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)

@@ -1,12 +1,16 @@
 """What the next step needs: a probe, a new search, its loss."""
 
+from typing import TYPE_CHECKING
+
 from ..memory import Memory
 from ..rules import Rule
-from ..schedule import Schedule
 from .base import Groups, glance, keep_up
 
+if TYPE_CHECKING:
+    from ..schedule import Schedule
 
-def probe_is_due(rule: Rule, schedule: Schedule | None, memory: Memory, groups: Groups) -> bool:
+
+def probe_is_due(rule: Rule, schedule: "Schedule | None", memory: Memory, groups: Groups) -> bool:
     """Say whether the next step is probed, at the rates that the groups have now.
 
     Args:
@@ -25,7 +29,7 @@ def probe_is_due(rule: Rule, schedule: Schedule | None, memory: Memory, groups: 
     return probe_will_be_due(rule, schedule, memory)
 
 
-def probe_will_be_due(rule: Rule, schedule: Schedule | None, memory: Memory) -> bool:
+def probe_will_be_due(rule: Rule, schedule: "Schedule | None", memory: Memory) -> bool:
     """Say the same for rates that stay as they are."""
     if memory.is_frozen:
         return False

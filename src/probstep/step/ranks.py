@@ -84,7 +84,7 @@ def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
     A group of None means the default group if there is one: `group=False` means that this process
     trains alone.
     """
-    if group is False or not (IS_AVAILABLE and dist.is_initialized()):
+    if group is False or not IS_AVAILABLE or dist.group.WORLD is None:
         return ALONE
     if group is None and isinstance(model, nn.parallel.DistributedDataParallel):
         group = model.process_group

@@ -21,7 +21,7 @@ FADE = 0.9  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
 
 
-@dataclass
+@dataclass(slots=True)
 class Alarm:
     """The usual loss, and the surprises of late.
 

@@ -23,7 +23,7 @@ FLOORS = {"log_gradient_per_length": 0.3}
 TINY, HUGE = 1e-100, 1e100  # between them a norm is trusted: products and differences stay finite
 
 
-@dataclass
+@dataclass(slots=True)
 class Belief:
     """Averages over probes, all of steps at rate 1.
 

@@ -17,10 +17,11 @@ NOISE = 0.5  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, les
 FALL = 2.0  # the bound lowers the scale no faster than t^-2
 DECAY = 2.0  # under a decay to zero the rate to come is half of the present one, on average
 LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale without limit
+STRETCH = 1 / (1 / SLOW - 1 / FAST)  # from the averages to a fall per e-fold of time
 LEAST_SLOPE = 1e-30  # what is always allowed, so that the scale stays above 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Bound:
     """Averages of the loss over steps.
 
@@ -62,9 +63,8 @@ def progress(bound: Bound, count: int, setting: Setting) -> float:
     e-fold of time gains. A lower rate would lose progress, a higher one gain noise. G is known up to a
     standard error, and counts at least as much: where there is no evidence there is hardly a bound.
     """
-    stretch = 1 / (1 / SLOW - 1 / FAST)
-    fallen = stretch * (bound.older - bound.recent)
-    error = 2 * stretch * math.sqrt(bound.spread / count)
+    fallen = STRETCH * (bound.older - bound.recent)
+    error = 2 * STRETCH * math.sqrt(bound.spread / count)
     allowed = 4 * (1 - setting.beta) * NOISE * max(fallen, error)
     return DECAY * allowed if setting.multiplier < bound.peak else allowed
 

@@ -150,7 +150,10 @@ class RobustRule:
             return 1.0
         if is_surprise and setting.multiplier > 1:
             return DOWN  # a rate above all that was searched needs no further proof
-        return bound.slowed(self._bound(state, setting) / scale, state.losses + 1, DOWN)
+        largest = self._bound(state, setting)
+        if largest >= scale:
+            return 1.0
+        return bound.slowed(largest / scale, state.losses + 1, DOWN)
 
     def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
         """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
@@ -163,7 +166,8 @@ class RobustRule:
             # One outlier must pass neither for a rise of the loss nor for noise.
             usual = alarm.unsurprising(state.alarm, loss, state.losses)
         is_surprise = usual < loss
-        is_new = alarm.is_new_level(state.alarm, is_surprise=is_surprise)
+        is_new = is_surprise or state.alarm.surprises > 0  # else there is nothing to count
+        is_new = is_new and alarm.is_new_level(state.alarm, is_surprise=is_surprise)
         is_new = is_new and "level" not in self.without
         if is_new:
             state.losses, usual = 1, loss

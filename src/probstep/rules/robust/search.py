@@ -20,7 +20,7 @@ UP = 2.0  # the most by which the rate may exceed that of the last length probed
 TRIES = 30  # forward passes, after which the length is taken as it is
 
 
-@dataclass
+@dataclass(slots=True)
 class Search:
     """How far the search has come.
 

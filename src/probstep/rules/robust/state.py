@@ -12,7 +12,7 @@ from .bound import Bound
 from .search import Search
 
 
-@dataclass
+@dataclass(slots=True)
 class RobustState:
     """What RobustRule remembers.
 
