@@ -215,7 +215,7 @@ class ProbStep(Wrapper):
                 and, for a rule that wants the loss of every step (RobustRule), on any other.
             grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
-        self._arrival.hand_over(Given(reevaluate, loss, grad_scale))
+        self._arrival.keep(Given(reevaluate, loss, grad_scale))
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False

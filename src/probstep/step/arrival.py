@@ -10,7 +10,7 @@ from torch import Tensor, optim
 
 from ..checks import check_loss
 from .base import devices_of, params_of
-from .closures import Evidence, Forward, Recording, first_pass
+from .closures import Forward, Habit, Recording, first_pass
 from .replay import Tape
 
 
@@ -76,9 +76,9 @@ class Arrival:
         self._per_sample = per_sample
         self._handed_over: Given | None = None
         self._clip: float | Tensor = 1.0
-        self._evidence = Evidence()
+        self._habit = Habit()
 
-    def hand_over(self, given: Given) -> None:
+    def keep(self, given: Given) -> None:
         """Take what a trainer gives for the next step."""
         self._handed_over = given
 
@@ -89,7 +89,7 @@ class Arrival:
     @property
     def has_piled_gradients(self) -> bool:
         """Whether a closure has added to the gradients of the step before."""
-        return self._evidence.has_piled
+        return self._habit.has_piled
 
     def clear(self) -> None:
         """Forget what was collected: the step is done, or the gradients are gone."""
@@ -134,11 +134,11 @@ class Arrival:
         if self._handed_over is not None:
             # A trainer: it records its own passes, may skip a batch, and its closure sometimes begins
             # the gradients and sometimes adds to them, so that earlier steps teach nothing.
-            return first_pass(closure, params, self._check_unless_none, None, Evidence())
+            return first_pass(closure, params, self._check_unless_none, None, Habit())
         recording: Recording = None
         if record:
             recording = self._tape.recording("closure", devices_of(optimizer))
-        return first_pass(closure, params, self.check, recording, self._evidence)
+        return first_pass(closure, params, self.check, recording, self._habit)
 
     def _check_unless_none(self, loss: object) -> None:
         if loss is not None:  # a trainer says so that it skips its batch

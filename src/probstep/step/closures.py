@@ -13,7 +13,7 @@ Gradient = tuple[Tensor | None, int | None]  # of a parameter, with its version
 Recording = AbstractContextManager[None] | None  # None records nothing
 
 NOT_WATCHED: AbstractContextManager[Sequence[Tensor]] = nullcontext(())
-HABIT = 3  # steps in a row after which a closure is expected to go on as it does
+SURE_AFTER = 3  # steps in a row after which a closure is expected to go on as it does
 
 
 def mean_of(loss: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def mean_of(loss: Tensor) -> Tensor:
     return loss.mean() if loss.dim() else loss
 
 
-class Evidence:
+class Habit:
     """Remembers what earlier steps have taught about a closure.
 
     The gradients alone tell if it ran backward, if it leaves them alone, drops them, or makes new ones.
@@ -78,7 +78,7 @@ def first_pass(
     params: Sequence[Tensor],
     check: Callable[[object], None],
     recording: Recording,
-    evidence: Evidence,
+    habit: Habit,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run the closure, and backward unless it did so itself. Gradients must be enabled.
 
@@ -87,19 +87,19 @@ def first_pass(
         params: The parameters whose gradients tell what the closure did.
         check: Raises if what the closure returned is no loss.
         recording: Entered around the closure alone.
-        evidence: What earlier steps have taught about the closure.
+        habit: What earlier steps have taught about the closure.
 
     Returns:
         The loss, and the function that computes it again for a probe; None and None if the closure
         returned None and `check` let it pass.
     """
-    if evidence.pure >= HABIT:
-        return _pure_pass(closure, params, check, recording, evidence)
-    if evidence.renewing >= HABIT:
-        return _renewing_pass(closure, params, check, recording, evidence)
+    if habit.pure >= SURE_AFTER:
+        return _pure_pass(closure, params, check, recording, habit)
+    if habit.renewing >= SURE_AFTER:
+        return _renewing_pass(closure, params, check, recording, habit)
     before = [(grad := p.grad, None if grad is None else grad._version) for p in params]
-    is_untouched = evidence.is_untouched(before)
-    is_watched = evidence.is_needed
+    is_untouched = habit.is_untouched(before)
+    is_watched = habit.is_needed
     with _watching_backward(params) if is_watched else NOT_WATCHED as has_run:
         loss = _run(closure, recording)
     check(loss)
@@ -111,14 +111,14 @@ def first_pass(
             is_new, is_first = True, was is None
             if is_first or not is_watched:
                 break
-    evidence.see(before, is_new=is_new)
+    habit.see(before, is_new=is_new)
     if is_first or has_run or (is_new and not is_watched):
-        evidence.pure = 0
-        evidence.renewing = evidence.renewing + 1 if is_first or not is_watched else 0
-        _see_pile(evidence, params, before, has_run, is_untouched=is_untouched)
+        habit.pure = 0
+        habit.renewing = habit.renewing + 1 if is_first or not is_watched else 0
+        _see_pile(habit, params, before, has_run, is_untouched=is_untouched)
         return loss, functools.partial(_with_grad, closure)
     _backward(loss, params)
-    evidence.pure, evidence.renewing = evidence.pure + 1, 0
+    habit.pure, habit.renewing = habit.pure + 1, 0
     return loss, closure
 
 
@@ -127,7 +127,7 @@ def _pure_pass(
     params: Sequence[Tensor],
     check: Callable[[object], None],
     recording: Recording,
-    evidence: Evidence,
+    habit: Habit,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run a closure that is expected to compute the loss alone, with the gradients cleared."""
     for p in params:
@@ -138,7 +138,7 @@ def _pure_pass(
         return None, None
     for p in params:
         if p.grad is not None:  # this time it ran backward
-            evidence.pure = 0
+            habit.pure = 0
             return loss, functools.partial(_with_grad, closure)
     mean_of(loss).backward()  # type: ignore[no-untyped-call]
     return loss, closure
@@ -149,7 +149,7 @@ def _renewing_pass(
     params: Sequence[Tensor],
     check: Callable[[object], None],
     recording: Recording,
-    evidence: Evidence,
+    habit: Habit,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run a closure that is expected to run backward, and to make new gradients."""
     before = [p.grad for p in params]
@@ -161,12 +161,12 @@ def _renewing_pass(
     is_view = was is not None and was._is_view()
     if now is not None and now is not was and not is_view:
         return loss, functools.partial(_with_grad, closure)
-    evidence.renewing, evidence.is_needed = 0, True  # this time it did something else
+    habit.renewing, habit.is_needed = 0, True  # this time it did something else
     for p, grad in zip(params, before, strict=True):
         if p.grad is not grad and p.grad is not None:
             return loss, functools.partial(_with_grad, closure)
     _backward(loss, params)
-    evidence.pure += 1
+    habit.pure += 1
     return loss, closure
 
 
@@ -178,7 +178,7 @@ def _run(closure: Forward, recording: Recording) -> Tensor:
 
 
 def _see_pile(
-    evidence: Evidence,
+    habit: Habit,
     params: Sequence[Tensor],
     before: Sequence[Gradient],
     has_run: Sequence[Tensor],
@@ -195,8 +195,8 @@ def _see_pile(
             continue
         if is_untouched and p.grad is grad and version is not None:
             additions = sum(other is p for other in has_run)
-            evidence.has_piled |= 0 < additions == grad._version - version
-        evidence.leave(p.grad)
+            habit.has_piled |= 0 < additions == grad._version - version
+        habit.leave(p.grad)
         return
 
 
