@@ -122,8 +122,8 @@ def _ordinary(study: Study) -> Iterator[str]:
         return
     enough = sum(len(one.runs) >= SEEDS for one in study.whole)
     yield f"{enough} of {len(study.whole)} rows have the {SEEDS} seeds that the bar asks for.\n"
-    yield f"""A point on the solid line has ended as the best fixed rate has, left of it lower. Points right of
-the dotted line, at {WORST}, miss the bar.
+    yield f"""A point on the solid line has ended as the best fixed rate has, left of it lower. Points
+right of the dotted line, at {WORST}, miss the bar.
 
 ![The ratio of every row](figures/cells.svg)
 """
