@@ -122,7 +122,7 @@ class ProbStep(Wrapper):
         parts = Parts(
             optimizer,
             self.rule,
-            self._stretch() if is_stretching else None,
+            _stretch_of(self) if is_stretching else None,
             self._tape,
             self.max_lr,
             check,
@@ -352,11 +352,6 @@ class ProbStep(Wrapper):
             f"scale={self.scale:.4g}, effective_lr=[{shown}])"
         )
 
-    def _stretch(self) -> "Stretch":
-        from .step.stretch import Stretch  # only here: it brings the paper's inference with it
-
-        return Stretch(self.lower_bound, self.noise, self.rule.exact_noise)
-
     # What torch calls
 
     def __getstate__(self) -> dict[str, Any]:
@@ -391,3 +386,9 @@ class ProbStep(Wrapper):
 
     def _bind(self) -> None:
         self._binding.bind()
+
+
+def _stretch_of(optimizer: ProbStep) -> "Stretch":
+    from .step.stretch import Stretch  # only here: it brings the paper's inference with it
+
+    return Stretch(optimizer.lower_bound, optimizer.noise, optimizer.rule.exact_noise)

@@ -47,7 +47,8 @@ def copied(state: State) -> State:
     if not hasattr(type(state), "__dataclass_fields__"):
         return copy.deepcopy(state)  # a rule of somebody's own
     twin = copy.copy(state)
-    for name in vars(state) if hasattr(state, "__dict__") else state.__slots__:  # type: ignore
+    has_slots = not hasattr(state, "__dict__")
+    for name in getattr(state, "__slots__", ()) if has_slots else vars(state):
         value = getattr(state, name)
         if not isinstance(value, PLAIN):
             setattr(twin, name, copied(value))
