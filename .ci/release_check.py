@@ -27,7 +27,7 @@ import doctest, importlib, json, pkgutil, sys, warnings
 from importlib.metadata import version
 import torch, probstep
 
-outside = ("probstep.bench", *(f"probstep.integrations.{n}" for n in
+outside = ("probstep.bench", "probstep.drawing.paint", *(f"probstep.integrations.{n}" for n in
     ("lightning", "transformers", "accelerate", "tensorboard")))  # they need more than torch
 warnings.simplefilter("ignore", DeprecationWarning)  # of the old names
 found = [m.name for m in pkgutil.walk_packages(probstep.__path__, "probstep.", onerror=print)]
