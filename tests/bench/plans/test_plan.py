@@ -190,7 +190,7 @@ RUNS = {
     "demo": 24,
     "front": 222,
     "heatmap": 432,
-    "paper-beside": 160,
+    "paper-beside": 140,
     "paper-small": 1088,
     "paper": 1332,
     "peers": 324,

@@ -142,13 +142,12 @@ def test_killed_ten_times_at_random_a_plan_ends_with_the_undisturbed_records(tin
     undisturbed = make_records(tmp_path / "undisturbed", PLAN, tiny)
     make_in_child(tmp_path / "warm", PLAN[:1], tiny).join()  # the server has imported torch
     moments = random.Random(0)
-    kills = 0
-    while kills < 10:
+    for _ in range(10):
         child = make_in_child(tmp_path / "killed", PLAN, tiny)
-        child.join(moments.uniform(0.0, 0.3))
-        kills += child.is_alive()
-        os.kill(child.pid, signal.SIGKILL)
+        child.join(moments.uniform(0.0, 0.15))  # all ten together must not be enough for the plan
+        child.kill()
         child.join()
+        assert child.exitcode == -signal.SIGKILL
     assert timeless(tmp_path / "killed") != undisturbed  # the kills were in time
     assert make_records(tmp_path / "killed", PLAN, tiny) == undisturbed
 
