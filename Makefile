@@ -38,6 +38,10 @@ results: .venv/demo.done  ## make the pages of measurements again, from benchmar
 	$(BIN)/probstep page hazards
 	$(BIN)/probstep page limits
 	$(BIN)/probstep page front
+	$(BIN)/probstep page averages
+	$(BIN)/probstep page suggest
+	$(BIN)/probstep page gauge
+	$(BIN)/probstep page several
 
 docs: .venv/docs.done  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
