@@ -1,5 +1,6 @@
 """Where the random streams stand, so that they can be compared and put back."""
 
+import ctypes
 import random
 import sys
 from collections.abc import Iterable
@@ -7,9 +8,17 @@ from typing import Any
 
 import torch
 
+MERSENNE = 624 * 4  # bytes of the numbers that NumPy's generator holds; 4 for its place follow
+HAS_GAUSS = 3  # where NumPy's state says that it keeps the second of two normal numbers
+
 
 class RandomState:
     """Where every random stream stands: torch on the CPU and on the devices given, Python, NumPy.
+
+    Args:
+        devices: The devices whose streams matter, too.
+        since: What an earlier look found on the host. What has not moved since is shared with it: that
+            is found out sooner, and costs nothing to compare later.
 
     >>> before = RandomState()
     >>> _ = torch.rand(3)
@@ -20,15 +29,16 @@ class RandomState:
     True
     """
 
-    def __init__(self, devices: Iterable[torch.device] = ()) -> None:
+    def __init__(
+        self, devices: Iterable[torch.device] = (), since: "HostState | None" = None
+    ) -> None:
         self._cpu = torch.get_rng_state()
         self._devices = {
             device: torch.get_device_module(device).get_rng_state(device)
             for device in devices
             if device.type not in ("cpu", "meta")
         }
-        self._python = random.getstate()
-        self._numpy = _numpy_state()
+        self.host = HostState(since)
 
     @property
     def devices(self) -> Iterable[torch.device]:
@@ -40,20 +50,15 @@ class RandomState:
         torch.set_rng_state(self._cpu)
         for device, state in self._devices.items():
             torch.get_device_module(device).set_rng_state(state, device)
-        if now is None or self._python != now._python:
-            random.setstate(self._python)
-        if self._numpy is not None and (
-            now is None or not _same_numpy_state(self._numpy, now._numpy)
-        ):
-            sys.modules["numpy"].random.set_state(self._numpy)
+        self.host.restore(None if now is None else now.host)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RandomState):
             return NotImplemented
         return (
             torch.equal(self._cpu, other._cpu)
-            and self._python == other._python
-            and _same_numpy_state(self._numpy, other._numpy)
+            and self.host.python == other.host.python
+            and self.host.numpy == other.host.numpy
             and self._devices.keys() == other._devices.keys()
             and all(torch.equal(a, other._devices[d]) for d, a in self._devices.items())
         )
@@ -61,13 +66,64 @@ class RandomState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _numpy_state() -> tuple[Any, ...] | None:
-    # NumPy is no dependency: its stream matters only to those who have imported it.
-    numpy = sys.modules.get("numpy")
-    return None if numpy is None else numpy.random.get_state()
+class HostState:
+    """Where the global streams of Python and NumPy stand; of NumPy only if somebody has imported it.
+
+    Args:
+        since: An earlier look, as for `RandomState`.
+    """
+
+    def __init__(self, since: "HostState | None" = None) -> None:
+        self.python = random.getstate()
+        if since is not None and since.python == self.python:
+            self.python = since.python
+        numpy = sys.modules.get("numpy")  # no dependency
+        self.numpy: NumpyState | None = None if since is None else since.numpy
+        if numpy is not None and (self.numpy is None or not self.numpy.holds(numpy)):
+            self.numpy = NumpyState(numpy)
+
+    def restore(self, now: "HostState | None") -> None:
+        """Put back the streams that have moved."""
+        if now is None or self.python != now.python:
+            random.setstate(self.python)
+        if self.numpy is not None and (now is None or self.numpy != now.numpy):
+            sys.modules["numpy"].random.set_state(self.numpy.state)
 
 
-def _same_numpy_state(a: tuple[Any, ...] | None, b: tuple[Any, ...] | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return a[2:] == b[2:] and bool((a[1] == b[1]).all())
+class NumpyState:
+    """Where NumPy's global stream stands: as NumPy says it, and as the bytes that its generator holds.
+
+    NumPy takes long to say it. The bytes tell hundreds of times sooner that nothing was drawn. They do
+    not tell whether a normal number is kept, so they count only where none was: to keep one, others
+    must be drawn.
+    """
+
+    def __init__(self, numpy: Any) -> None:
+        self.state = numpy.random.get_state()
+        _, numbers, place, *_ = self.state
+        content = _bytes_of_generator(numpy)
+        # Should NumPy hold them in another order, or elsewhere, they count for nothing.
+        is_known = content == numbers.tobytes() + place.to_bytes(4, sys.byteorder)
+        self._content = content if is_known and not self.state[HAS_GAUSS] else None
+
+    def holds(self, numpy: Any) -> bool:
+        """Say whether the bytes tell that the stream still stands there."""
+        return self._content is not None and self._content == _bytes_of_generator(numpy)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NumpyState):
+            return NotImplemented
+        if self is other:
+            return True
+        a, b = self.state, other.state
+        return a[2:] == b[2:] and bool((a[1] == b[1]).all())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _bytes_of_generator(numpy: Any) -> bytes | None:
+    find = getattr(numpy.random, "get_bit_generator", lambda: None)  # NumPy has it since 1.24
+    generator: Any = find()
+    if type(generator) is not numpy.random.MT19937:
+        return None
+    return ctypes.string_at(generator.ctypes.state_address, MERSENNE + 4)

@@ -24,7 +24,7 @@ from torch.nn.modules.module import (
 from torch.nn.parameter import is_lazy
 
 from .kept import put_back
-from .randomness import RandomState
+from .randomness import HostState, RandomState
 from .ranks import drop_gathered
 from .stateful import Declared, Stateful, is_stateful
 
@@ -219,6 +219,7 @@ class Tape:
         self._passes: list[Pass] = []
         self._mark: RandomState | None = None
         self._marked = Declared()  # what the stateful objects held there
+        self._latest: HostState | None = None  # of the last look at the random streams
         self._round = 0
         self._open: Pass | None = None  # being recorded: passes inside it belong to it
         self._replay: _Replay | None = None
@@ -234,7 +235,7 @@ class Tape:
     def mark(self, devices: Iterable[torch.device] = ()) -> None:
         """Note where the streams stand, in case that no pass is recorded before the next probe."""
         if self._open is None and self._replay is None:
-            self._mark = RandomState(devices)
+            self._mark = self._look(devices)
             self._marked = Declared()
             self._marked.see(self._stateful)
 
@@ -295,7 +296,7 @@ class Tape:
         if self._replay is not None:
             self._replay.begin(opened_by)
         elif self._open is None:
-            start = RandomState(devices)
+            start = self._look(devices)
             origin = self._mark if opened_by == "model" and self._mark is not None else start
             self._open = Pass(opened_by, origin, start, Buffers(), self._round)
             self._open.buffers.declared.see(self._stateful)
@@ -306,10 +307,10 @@ class Tape:
     def close(self, opened_by: str, devices: Iterable[torch.device] = ()) -> None:
         """End the pass that this opener began."""
         if self._replay is not None:
-            self._replay.end(opened_by, RandomState(devices))
+            self._replay.end(opened_by, self._look(devices))
         elif self._open is not None and self._open.opened_by == opened_by:
             if opened_by != "closure":  # a closure ends where the probe finds the streams
-                self._open.end = RandomState(devices)
+                self._open.end = self._look(devices)
             self._open = None
 
     def again(self, forward: Callable[[], Tensor], params: Sequence[Tensor]) -> tuple[Tensor, bool]:
@@ -340,7 +341,7 @@ class Tape:
         """
         self.replays += 1
         devices = tuple(devices)
-        entry = RandomState(devices)
+        entry = self._look(devices)
         latest = max((taken.round for taken in self._passes), default=0)
         passes = [taken for taken in self._passes if taken.round == latest]
         held = Buffers()
@@ -357,7 +358,7 @@ class Tape:
                 self._marked.restore()
             with watching(held, self._model, self.see_output):
                 value = forward()
-            now = RandomState(devices)
+            now = self._look(devices)
             return value, self._replay.is_paired(now)
         finally:
             self._replay = None
@@ -365,6 +366,12 @@ class Tape:
             torch.clear_autocast_cache()
             drop_gathered(held.modules)
             held.restore()
+
+    def _look(self, devices: Iterable[torch.device]) -> RandomState:
+        """Look where the random streams stand."""
+        now = RandomState(devices, since=self._latest)
+        self._latest = now.host
+        return now
 
 
 def _short_rounding(output: object) -> float:
@@ -392,7 +399,7 @@ class _Replay:
         """Jump to where the next pass began, if it is this opener's."""
         if self._next < len(self._passes) and self._passes[self._next].opened_by == opened_by:
             taken = self._passes[self._next]
-            now = RandomState(taken.start.devices)
+            now = RandomState(taken.start.devices, since=taken.start.host)
             self._strayed |= now not in (self._rest, taken.start)
             taken.start.restore(now)
             taken.buffers.restore()
