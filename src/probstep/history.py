@@ -9,12 +9,13 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .plain import twin_of
 from .sparkline import ASCII, BLOCKS, can_show, is_wide, spark
 
 MOST_ROWS = 512
@@ -174,7 +175,7 @@ class Ledger:
     opened: tuple[int, float, float] | None = None
 
     def __copy__(self) -> "Ledger":
-        twin = replace(self)
+        twin = twin_of(self)
         twin.rows, twin.events = self.rows[:], self.events[:]
         return twin
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .estimators import LowerBound
 from .history import Ledger
-from .plain import as_plain, copied, restored
+from .plain import as_plain, copied, restored, twin_of
 from .ratios import Ratios
 from .rules import Observation, Rule
 
@@ -252,11 +252,11 @@ class Memory:
 
     def copy(self) -> "Memory":
         """Return a copy that later steps do not change."""
-        twin = copy.copy(self)
+        twin = twin_of(self)
         twin.rule, twin.bound = copied(self.rule), copy.deepcopy(self.bound)
         twin.proof, twin.health = copied(self.proof), copied(self.health)
         twin.decisions, twin.first_rates = dict(self.decisions), list(self.first_rates)
-        twin.history, twin.ratios = copy.copy(self.history), copy.deepcopy(self.ratios)
+        twin.history, twin.ratios = copy.copy(self.history), copied(self.ratios)
         return twin
 
     def record(

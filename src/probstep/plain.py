@@ -5,8 +5,9 @@ plain form is a dictionary with the names of the fields as keys, nested as the s
 """
 
 import copy
+import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints
 
@@ -46,13 +47,41 @@ def copied(state: State) -> State:
     """
     if not hasattr(type(state), "__dataclass_fields__"):
         return copy.deepcopy(state)  # a rule of somebody's own
-    twin = copy.copy(state)
-    has_slots = not hasattr(state, "__dict__")
-    for name in getattr(state, "__slots__", ()) if has_slots else vars(state):
+    twin: State = object.__new__(type(state))
+    for name in _names(state):
         value = getattr(state, name)
-        if not isinstance(value, PLAIN):
-            setattr(twin, name, copied(value))
+        if isinstance(value, list):
+            value = [copied(member) for member in value]
+        elif not isinstance(value, PLAIN):
+            value = copied(value)
+        object.__setattr__(twin, name, value)  # it may be frozen
     return twin
+
+
+def twin_of(state: State) -> State:
+    """Return another state that holds the same values; `copy.copy` takes a way that is much longer.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Count:
+    ...     probes: int = 0
+    >>> twin_of(Count(3))
+    Count(probes=3)
+    """
+    twin: State = object.__new__(type(state))
+    for name in _names(state):
+        object.__setattr__(twin, name, getattr(state, name))
+    return twin
+
+
+def _names(state: object) -> Iterable[str]:
+    kind: Any = type(state)
+    return getattr(state, "__dict__", None) or _slots(kind)
+
+
+@functools.cache
+def _slots(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def restored(kind: type[State], plain: Mapping[str, Any]) -> State:

@@ -4,7 +4,6 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 `Outcome`. It writes nothing that lasts but the parameters, the base's state and the rule's state.
 """
 
-import copy
 import functools
 import itertools
 import math
@@ -17,6 +16,7 @@ from torch import Tensor, optim
 
 from ..checks import check_loss, check_same_shape
 from ..memory import Memory, Probe
+from ..plain import copied
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
 from .attempt import Attempt, attempting
@@ -109,7 +109,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         prepare(parts, memory, attempt, ranks)
         ratios = memory.ratios
         if parts.members is not None:  # not in the paper: each member alone, then all together
-            ratios = copy.deepcopy(ratios)
+            ratios = copied(ratios)
             before = search_members(
                 parts.members, memory, rule, attempt, objective, before, loss, evaluate
             )
