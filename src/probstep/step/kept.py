@@ -18,7 +18,8 @@ from .ranks import local
 Restore = Callable[[], None]
 
 ALIGNED = 64  # elements
-TOGETHER = 1 << 25  # bytes: of larger pieces glibc keeps none for the next time
+APART = 1 << 16  # bytes: copies of less are soon made one by one
+TOGETHER = (1 << 25) - (1 << 12)  # bytes: of larger pieces glibc keeps none for the next time
 
 
 class Kept:
@@ -169,14 +170,18 @@ def copies_of(tensors: list[Tensor]) -> list[Tensor]:
     >>> [copy.tolist() for copy in copies_of([torch.ones(2), torch.zeros(1, 1)])]
     [[1.0, 1.0], [[0.0]]]
     """
+    size = sum(t.nbytes for t in tensors)
     kinds = {(type(t), t.device.type, t.dtype, t.layout, t.is_contiguous()) for t in tensors}
-    is_plain = len(kinds) == 1 and sum(t.nbytes for t in tensors) <= TOGETHER
     dtype = tensors[0].dtype if tensors else None
-    if not is_plain or kinds != {(Tensor, "cpu", dtype, torch.strided, True)}:
+    is_plain = kinds == {(Tensor, "cpu", dtype, torch.strided, True)}
+    if not is_plain or not APART < size <= TOGETHER:
         return [t.clone() for t in tensors]
     # Each begins where an allocation could: how BLAS adds up may depend on that.
     rooms = [-(-t.numel() // ALIGNED) * ALIGNED for t in tensors]
-    pieces = torch.split(torch.empty(sum(rooms), dtype=dtype), rooms)
+    used = sum(rooms)
+    # Half of it is never touched, and costs nothing; but glibc will keep that much more.
+    asked = max(used, min(2 * used, TOGETHER // tensors[0].element_size()))
+    pieces = torch.split(torch.empty(asked, dtype=dtype)[:used], rooms)
     copies = [piece[: t.numel()].view(t.shape) for piece, t in zip(pieces, tensors, strict=True)]
     torch._foreach_copy_(copies, tensors)
     return copies
