@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, optim
@@ -38,8 +38,7 @@ PIECE = {"cpu": 1 << 17}  # elements at a time; elsewhere larger, since there ev
 PIECE_ELSEWHERE = 1 << 26
 
 
-@dataclass(frozen=True)
-class Moved:
+class Moved(NamedTuple):
     """This rank's piece of one parameter that has a gradient.
 
     Args:
@@ -67,7 +66,8 @@ class Moved:
 
     def along(self, vector: Tensor) -> Iterator[Tensor]:
         """Give, in parts, the product of a vector with the displacement, origin less after."""
-        origin, after = self.origin.expand_as(self.after), self.after
+        after = self.after
+        origin = self.origin.expand_as(after)
         if vector.is_sparse:
             rows = tuple(vector._indices())
             origin, after = origin[rows], after[rows]
@@ -77,21 +77,25 @@ class Moved:
         self, slope: list[Tensor], gradient: list[Tensor], length: list[Tensor]
     ) -> None:
         """Append, in parts, gradient times displacement, and the squares of both; read memory once."""
-        origin = self.origin.expand_as(self.after)
+        after = self.after
+        origin = self.origin if self.origin is self.before else self.origin.expand_as(after)
         if self.grad.is_sparse:  # other parts than those of the parameter
             slope += self.along(self.grad)
             gradient += self._weighted(_squares(self.grad))
-            displacements = (o - a for o, a in _pieces(origin, self.after))
+            displacements = (o - a for o, a in _pieces(origin, after))
             length += self._weighted(torch.dot(v, v) for v in displacements)
             return
-        v = torch.empty(0)
-        for g, o, a in _pieces(self.grad, origin, self.after):
-            v = torch.sub(o, a, out=v) if v.shape == o.shape else o - a  # fresh memory is slow
-            parts = torch.dot(g, v), torch.dot(g, g), torch.dot(v, v)
-            for parts_of, part in zip(
-                (slope, gradient, length), self._weighted(parts), strict=True
-            ):
-                parts_of.append(part)
+        v: Tensor | None = None
+        for g, o, a in _pieces(self.grad, origin, after):
+            is_alike = v is not None and v.shape == o.shape
+            v = torch.sub(o, a, out=v) if is_alike else o - a  # fresh memory is slow
+            # In this order each product finds most of what it reads in the processor's cache.
+            gg, gv, vv = torch.dot(g, g), torch.dot(g, v), torch.dot(v, v)
+            if self.share != 1.0:
+                gg, gv, vv = self.share * gg, self.share * gv, self.share * vv
+            slope.append(gv)
+            gradient.append(gg)
+            length.append(vv)
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
@@ -165,7 +169,7 @@ class Displacement:
 
     def sum_of_gradients(self) -> Tensor:
         """Return a number that is finite if and only if every gradient is."""
-        sums = [_real(m.grad).sum(dtype=_at_least_single(m.grad.dtype)) for m in self.moved]
+        sums = [_real(m.grad).sum(dtype=_single_or_double(m.grad.dtype)) for m in self.moved]
         return _total(sums)
 
     def slope(self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0) -> Tensor:
@@ -176,7 +180,7 @@ class Displacement:
             sign: -1 if the loss is maximised.
         """
         of_loss = _total(part for m in self.moved for part in m.along(m.grad))
-        return sign * of_loss / grad_scale + self._slope_of_decay()
+        return self._whole_slope(of_loss, grad_scale, sign)
 
     def sizes(
         self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0
@@ -187,8 +191,8 @@ class Displacement:
         length: list[Tensor] = []
         for m in self.moved:
             m.add_products(slope, gradient, length)
-        phi = sign * _total(slope) / grad_scale + self._slope_of_decay()
-        return phi, _total(gradient), _total(length)
+        of_loss, *squares = _totals(slope, gradient, length)
+        return self._whole_slope(of_loss, grad_scale, sign), squares[0], squares[1]
 
     def squares(self) -> Tensor:
         """Return the squares of the parameters before the step and of the displacement."""
@@ -196,8 +200,16 @@ class Displacement:
         v = (o - a for m in self.moved for o, a in _pieces(m.origin.expand_as(m.after), m.after))
         return pack(before, _total(torch.dot(piece, piece) for piece in v))
 
-    def _slope_of_decay(self) -> Tensor:
-        return _total(m.decay * part for m in self.moved if m.decay for part in m.along(m.before))
+    def _whole_slope(self, of_loss: Tensor, grad_scale: float | Tensor, sign: float) -> Tensor:
+        """Return phi, from what the gradients say and the coupled decay."""
+        if sign != 1.0:
+            of_loss = sign * of_loss
+        if isinstance(grad_scale, Tensor) or grad_scale != 1.0:
+            of_loss = of_loss / grad_scale
+        if not self.has_penalty:
+            return of_loss
+        parts = (m.decay * part for m in self.moved if m.decay for part in m.along(m.before))
+        return of_loss + _total(parts)
 
     def slope_along_momentum(self, grad_scale: float | Tensor = 1.0) -> Tensor:
         """Return the slope with the optimizer's momentum in the gradient's place."""
@@ -226,7 +238,7 @@ class Displacement:
     def stretch(self, factor: Tensor) -> None:
         """Take `factor` times the step instead of the step."""
         for m in self.moved:
-            by = factor.to(m.before.device, _at_least_single(m.before.dtype))
+            by = factor.to(m.before.device, _single_or_double(m.before.dtype))
             m.after.copy_(m.before - by * (m.origin - m.after))
 
     def keeping_direction(self) -> "Displacement":
@@ -235,7 +247,7 @@ class Displacement:
 
     def from_before(self, length: float) -> "Displacement":
         """Return the step, which has this length, as one that can take any, also a negative one."""
-        moved = tuple(replace(m, origin=m.before) for m in self.moved)
+        moved = tuple(m._replace(origin=m.before) for m in self.moved)
         directions = self.directions or tuple((m.before - m.after) / length for m in self.moved)
         return replace(self, moved=moved, directions=directions)
 
@@ -348,13 +360,14 @@ def _squares(grad: Tensor) -> Iterator[Tensor]:
     return (torch.dot(g, g) for (g,) in _pieces(whole))
 
 
-def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _pieces(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
     """Cut tensors of one shape into flat pieces of at least single precision."""
     size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
     flat = [_real(tensor).reshape(-1) for tensor in tensors]
-    cut = [torch.split(tensor, size) if tensor.numel() > size else (tensor,) for tensor in flat]
-    for pieces in zip(*cut, strict=True):
-        yield tuple(piece.to(_at_least_single(piece.dtype)) for piece in pieces)
+    if flat[0].numel() <= size:
+        return (tuple(map(_at_least_single, flat)),)
+    cut = [torch.split(tensor, size) for tensor in flat]
+    return (tuple(map(_at_least_single, pieces)) for pieces in zip(*cut, strict=True))
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -362,7 +375,12 @@ def _real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(values) if values.is_complex() else values
 
 
-def _at_least_single(dtype: torch.dtype) -> torch.dtype:
+def _at_least_single(tensor: Tensor) -> Tensor:
+    dtype = tensor.dtype
+    return tensor if dtype is torch.float32 else tensor.to(_single_or_double(dtype))
+
+
+def _single_or_double(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
 
 
@@ -379,3 +397,13 @@ def _total(terms: Iterable[Tensor]) -> Tensor:
     if any(term.dtype != terms[0].dtype or term.device != device for term in terms):
         terms = [term.to(device, _wide(device)) for term in terms]
     return torch.stack(terms).sum(dtype=_wide(device))
+
+
+def _totals(*lists: list[Tensor]) -> Iterable[Tensor]:
+    """Return the sum of each list; at once, and the same bits, where they are alike."""
+    terms = [term for one in lists for term in one]
+    kinds = {(term.dtype, term.device) for term in terms}
+    if len(kinds) != 1 or len({len(one) for one in lists}) != 1:
+        return [_total(one) for one in lists]
+    rows = torch.stack(terms).view(len(lists), -1)
+    return rows.sum(1, dtype=_wide(rows.device)).unbind()
