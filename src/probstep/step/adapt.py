@@ -21,7 +21,7 @@ from ..rules import Decision, Observation, Rule
 from .arrival import Batch
 from .attempt import Attempt, attempting
 from .base import largest_scale, leading_rate, params_of, setting_of
-from .displacement import Displacement, pack
+from .displacement import Displacement, flag, pack
 from .examine import keeps_weights
 from .members import Members, look_at_one, search_members
 from .objective import Objective
@@ -222,8 +222,10 @@ def known_before(
     groups, ranks = parts.base.param_groups, objective.ranks
     # A 16-bit model under a 32-bit loss: what matters to a rule that looks at small changes.
     rounding = model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
-    of_model = torch.tensor(rounding / AVERAGED / ranks.size)
-    shares = pack(f, objective.share(loss), moved.sum_of_gradients(), of_model)
+    of_model = torch.tensor(rounding / AVERAGED / ranks.size) if rounding else flag(False)
+    # Without a penalty the objective is the loss, up to its sign.
+    of_loss = objective.share(loss) if moved.has_penalty else f
+    shares = pack(f, of_loss, moved.sum_of_gradients(), of_model)
     f_before, value, gradients, rounding = ranks.total(shares).tolist()
     is_searching = parts.rule.is_searching(memory.rule)
     before = Before(

@@ -36,6 +36,7 @@ COUPLED_DECAY = (
 
 PIECE = {"cpu": 1 << 17}  # elements at a time; elsewhere larger, since there every call has a price
 PIECE_ELSEWHERE = 1 << 26
+YES, NO = torch.ones((), device="cpu"), torch.zeros((), device="cpu")
 
 
 class Moved(NamedTuple):
@@ -344,7 +345,17 @@ def pack(*scalars: Tensor) -> Tensor:
     tensor([1.5000, 1.0000], dtype=torch.float64)
     """
     device = scalars[0].device
-    return torch.stack([s.detach().to(device, _wide(device)) for s in scalars])
+    dtype = _wide(device)
+    return torch.stack([s.to(device, dtype) for s in scalars]).detach()
+
+
+def flag(is_set: bool) -> Tensor:
+    """Return 1 or 0 as a scalar for `pack`: the same two tensors always.
+
+    >>> flag(True), flag(False)
+    (tensor(1.), tensor(0.))
+    """
+    return YES if is_set else NO
 
 
 def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> float:

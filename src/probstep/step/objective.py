@@ -43,7 +43,7 @@ class Objective:
 
     def before(self, loss: Tensor, moved: Displacement) -> Tensor:
         """Return the objective where the step began."""
-        share = self.sign * self.share(loss)
+        share = self.share(loss) if self.sign == 1.0 else self.sign * self.share(loss)
         return share + wide(moved.penalty.to(loss.device)) if moved.has_penalty else share
 
     def after(self, loss: Tensor, moved: Displacement) -> Tensor:
@@ -55,7 +55,8 @@ class Objective:
 
     def share(self, loss: Tensor) -> Tensor:
         """Return this rank's share of the loss itself."""
-        return wide(mean_of(loss).detach()) / self.ranks.size
+        whole = wide(mean_of(loss).detach())
+        return whole if self.ranks.size == 1 else whole / self.ranks.size
 
     def slope(self, moved: Displacement) -> Tensor:
         """Return phi, the slope of the objective along the displacement."""

@@ -233,9 +233,11 @@ class Check:
         if not self._seen:
             return
         last = self._seen[-1]
-        is_due = not is_told or self._is_frozen(last) or _looks_wrong(last, self._rounding)
-        if not (self._is_searching or (is_due and self._is_new and not self._proof.is_steep)):
-            return
+        if not self._is_searching:
+            if not self._is_new or self._proof.is_steep:
+                return
+            if is_told and not (self._is_frozen(last) or _looks_wrong(last, self._rounding)):
+                return
         found = AGREED
         if not (self._is_searching and looks_right(self._seen, self._rounding)):
             found = slope_factor(trial, self._evaluate, self._loss, last.step, self._rounding)
@@ -255,15 +257,18 @@ class Check:
         """Say whether the loss changed by far more than its slope promises, or not at all."""
         step = seen.step
         change, promised = abs(step.loss - seen.loss_after), abs(step.slope * step.step_factor)
-        visible = MEASURED * max(step.resolution, self._rounding * abs(step.loss))
-        is_far = UNUSUAL * promised + visible < change < math.inf
-        return is_far or self._is_frozen(seen)
+        if UNUSUAL * promised < change < math.inf:  # the rounding is asked for only then
+            visible = MEASURED * max(step.resolution, self._rounding * abs(step.loss))
+            return UNUSUAL * promised + visible < change or self._is_frozen(seen)
+        return self._is_frozen(seen)
 
     def _is_frozen(self, seen: Observation) -> bool:
         """Say whether the loss is the same number though the step should have shown."""
         step = seen.step
+        if seen.loss_after != step.loss:
+            return False
         visible = MEASURED * self._rounding * abs(step.loss)
-        return seen.loss_after == step.loss and abs(step.slope * step.step_factor) > visible
+        return abs(step.slope * step.step_factor) > visible
 
     def _is_still_same(self, trial: Trial, seen: Observation) -> bool:
         """Say whether an odd probe is explained by the step: look where the step began, or farther."""

@@ -31,6 +31,11 @@ from .stateful import Declared, Stateful, is_stateful
 # What torch says where a loss asks for gradients (autograd.grad, hooks) and none are computed.
 ASKS_FOR_GRADIENTS = re.compile(r"requires?[ _]grad")
 
+COMPILED = (
+    "{} is compiled, and finding its buffers by a hook would recompile it at every probe. Pass the "
+    "compiled model: ProbStep(optimizer, model=model)."
+)
+
 
 class Buffers:
     """What the buffers of some modules held when each module was first seen, and stateful objects.
@@ -59,17 +64,14 @@ class Buffers:
             return
         for part in module.modules():
             if part not in self._seen:
-                self._seen[part] = {
-                    name: (tensor, _content(tensor)) for name, tensor in part._buffers.items()
-                }
-                if is_stateful(part):
-                    self.declared.see([part])
+                self._see_alone(part)
 
     def see_again(self, others: "Iterable[Buffers]") -> None:
         """Remember what the buffers that others have seen hold now."""
         for other in others:
-            for module in other._seen:
-                self.see(module)
+            for module in other._seen:  # with them all below
+                if module not in self._seen:
+                    self._see_alone(module)
             self.declared.see(other.declared.seen)
 
     def restore(self) -> None:
@@ -79,9 +81,17 @@ class Buffers:
                 if tensor is not None and content is not None:
                     put_back(tensor, content)
                 module._buffers[name] = tensor
-            for name in module._buffers.keys() - held.keys():
-                del module._buffers[name]
+            if len(module._buffers) > len(held):
+                for name in module._buffers.keys() - held.keys():
+                    del module._buffers[name]
         self.declared.restore()
+
+    def _see_alone(self, module: nn.Module) -> None:
+        self._seen[module] = {
+            name: (tensor, _content(tensor)) for name, tensor in module._buffers.items()
+        }
+        if is_stateful(module):
+            self.declared.see([module])
 
 
 def _content(tensor: Tensor | None) -> Tensor | None:
@@ -112,9 +122,10 @@ def watching(
     thread = threading.get_ident()
 
     def see(module: nn.Module, _: object) -> None:
-        if model is None:
-            _refuse_compiled(module)
-        if not torch.compiler.is_compiling() and threading.get_ident() == thread:
+        is_compiling = torch.compiler.is_compiling()
+        if model is None and (is_compiling or _is_compiled(module)):
+            raise RuntimeError(COMPILED.format(type(module).__name__))
+        if not is_compiling and threading.get_ident() == thread:
             buffers.see(module)
 
     def see_return(_: nn.Module, __: object, output: object) -> None:
@@ -133,14 +144,6 @@ def _is_compiled(module: nn.Module) -> bool:
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     is_wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
     return is_wrapped or module._compiled_call_impl is not None
-
-
-def _refuse_compiled(module: nn.Module) -> None:
-    if torch.compiler.is_compiling() or _is_compiled(module):
-        raise RuntimeError(
-            f"{type(module).__name__} is compiled, and finding its buffers by a hook would recompile it "
-            "at every probe. Pass the compiled model: ProbStep(optimizer, model=model)."
-        )
 
 
 @contextmanager
@@ -318,9 +321,9 @@ class Tape:
 
         Returns what `forward` returned, and whether it saw the same function as the first pass.
         """
-        others = (p for module in self.modules for p in module.parameters(recurse=False))
+        others = (p for module in self.modules for p in module._parameters.values())
         devices = {p.device for p in params}
-        with gradients_set_aside({*params, *others}):
+        with gradients_set_aside({*params, *(p for p in others if p is not None)}):
             if not self._needs_gradients:
                 try:
                     return self.replay(forward, devices)
@@ -375,6 +378,8 @@ class Tape:
 
 
 def _short_rounding(output: object) -> float:
+    if type(output) is Tensor and output.dtype is torch.float32:
+        return 0.0  # the usual case, of every module
     tensors = output if isinstance(output, tuple | list) else (output,)
     shorts = (t for t in tensors if isinstance(t, Tensor) and t.is_floating_point())
     return max((torch.finfo(t.dtype).eps for t in shorts if t.element_size() < 4), default=0.0)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from .displacement import pack, wide
+from .displacement import flag, pack, wide
 from .ranks import Ranks
 
 Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether random numbers agree
@@ -48,9 +48,8 @@ def prove_same(
     version = loss._version
     value, is_paired = evaluate()
     is_old = _is_same_memory(value, loss) and value._version == version
-    flags = [torch.tensor(float(flag)) for flag in (not is_paired, is_old)]
     first, again = _share(loss, ranks), _share(value, ranks)
-    shares = pack(first, again, (value != loss).any(), *flags)
+    shares = pack(first, again, (value != loss).any(), flag(not is_paired), flag(is_old))
     f, g, differs, unpaired, old = ranks.total(shares).tolist()
     if old:
         raise NotTheSameLoss(OLD_TENSOR)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..rules import Norms, Observation, Proposal, Rule, Setting
-from .displacement import Displacement, pack
+from .displacement import Displacement, flag, pack
 from .objective import Objective
 
 FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
@@ -92,7 +92,7 @@ class Aside:
         self.go(length)
         value, is_paired = evaluate()
         after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
-        unpaired, changed = torch.tensor(float(not is_paired)), (value != loss).any()
+        unpaired, changed = flag(not is_paired), (value != loss).any()
         shares = self._objective.ranks.total(pack(after, slope, unpaired, changed))
         loss_after, promised, strayed, changes = shares.tolist()
         is_finite = math.isfinite(loss_after) and math.isfinite(promised)
@@ -151,16 +151,19 @@ class Trial:
             tries: How many lengths have been probed, this one included.
         """
         after = self._objective.after(value, self._attempt.moved)
-        step, (loss_after, unpaired) = self._read(after, torch.tensor(float(not is_paired)))
-        seen = Observation(step.times(self.length / self._measured), loss_after, tries)
-        return seen, not unpaired
+        step, (loss_after, unpaired) = self._read(after, flag(not is_paired))
+        if self.length != self._measured:
+            step = step.times(self.length / self._measured)
+        return Observation(step, loss_after, tries), not unpaired
 
     def _take_sizes(self, phi: Tensor, *squares: Tensor) -> None:
         """Keep the sizes of the step at its present length: those of others follow in proportion."""
         self._measured = self.length
         self._shares = [phi]
         if squares:
-            self._shares += [*squares, torch.as_tensor(self._objective.grad_scale)]
+            grad_scale = self._objective.grad_scale
+            is_one = isinstance(grad_scale, float) and grad_scale == 1.0
+            self._shares += [*squares, flag(True) if is_one else torch.as_tensor(grad_scale)]
 
     @contextmanager
     def aside(self) -> Iterator[Aside]:
