@@ -170,11 +170,11 @@ def copies_of(tensors: list[Tensor]) -> list[Tensor]:
     >>> [copy.tolist() for copy in copies_of([torch.ones(2), torch.zeros(1, 1)])]
     [[1.0, 1.0], [[0.0]]]
     """
-    size = sum(t.nbytes for t in tensors)
+    if not APART < sum(t.nbytes for t in tensors) <= TOGETHER:
+        return [t.clone() for t in tensors]
+    dtype = tensors[0].dtype
     kinds = {(type(t), t.device.type, t.dtype, t.layout, t.is_contiguous()) for t in tensors}
-    dtype = tensors[0].dtype if tensors else None
-    is_plain = kinds == {(Tensor, "cpu", dtype, torch.strided, True)}
-    if not is_plain or not APART < size <= TOGETHER:
+    if kinds != {(Tensor, "cpu", dtype, torch.strided, True)}:
         return [t.clone() for t in tensors]
     # Each begins where an allocation could: how BLAS adds up may depend on that.
     rooms = [-(-t.numel() // ALIGNED) * ALIGNED for t in tensors]

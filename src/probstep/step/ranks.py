@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 Group = Any  # a dist.ProcessGroup; torch builds without distributed have no such name
 IS_AVAILABLE = dist.is_available()  # some builds of torch are without it
+PLAIN = (Tensor, nn.Parameter)  # of these very types no tensor is cut up
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
 
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's piece of a tensor, the tensor itself if it is not cut up."""
+    if type(tensor) in PLAIN:
+        return tensor
     kind = _dtensor()
     if kind is None or not isinstance(tensor, kind):
         return tensor
@@ -125,6 +128,8 @@ def drop_gathered(modules: Iterable[nn.Module]) -> None:
 
 
 def _pieces_of(param: Tensor) -> int:
+    if type(param) in PLAIN:
+        return 1
     kind = _dtensor()
     if kind is None or not isinstance(param, kind):
         return 1
