@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import probstep
+from probstep.step.randomness import RandomState
 
 from .cases import (
     FICKLE,
@@ -209,6 +210,35 @@ def test_every_length_is_tried_with_the_same_numbers_from_python_and_numpy():
         opt.step(lambda: (w * (random.random() + np.random.rand())).square().sum())  # noqa: NPY002
     assert opt.metrics()["probes/unpaired"] == 0
     assert opt.metrics()["probes/reject"] >= 4
+
+
+STREAMS = {
+    "torch": lambda: torch.rand(1),
+    "python": random.random,
+    "numpy": lambda: np.random.rand(),  # noqa: NPY002
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_look_at_the_streams_shares_what_has_not_moved_and_sees_what_has(stream):
+    np.random.seed(0)  # noqa: NPY002
+    before = RandomState()
+    unmoved = RandomState(since=before.host)
+    assert unmoved == before
+    assert unmoved.host.numpy is before.host.numpy
+    STREAMS[stream]()
+    moved = RandomState(since=before.host)
+    assert moved != before
+    before.restore(moved)
+    assert RandomState(since=moved.host) == before
+
+
+def test_a_normal_number_that_numpy_has_kept_is_seen_to_be_drawn():
+    np.random.seed(0)  # noqa: NPY002
+    np.random.randn()  # noqa: NPY002
+    before = RandomState()
+    np.random.randn()  # noqa: NPY002  # the one that was kept
+    assert RandomState(since=before.host) != before
 
 
 def test_a_closure_that_draws_before_it_calls_the_model_is_replayed_from_its_beginning():

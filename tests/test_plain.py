@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from probstep.plain import as_plain, refuse_outside, restored
+from probstep.plain import as_plain, copied, refuse_outside, restored
 
 
 @dataclass
@@ -23,6 +23,18 @@ class Outer:
     is_done: bool = False
     word: str = "up"
     inner: Inner = field(default_factory=Inner)
+
+
+@dataclass(frozen=True)
+class Several:
+    inners: list[Inner]
+
+
+def test_a_copy_does_not_change_with_the_states_in_a_state():
+    state = Several([Inner(1.0), Inner(2.0)])
+    twin = copied(state)
+    state.inners.pop().number = 3.0
+    assert twin == Several([Inner(1.0), Inner(2.0)])
 
 
 def test_a_state_comes_back_equal_and_of_the_same_types():
