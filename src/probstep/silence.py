@@ -32,9 +32,10 @@ from .step.kept import Kept
 from .step.observe import observe
 from .step.randomness import RandomState
 from .step.ranks import Ranks, find_ranks
-from .step.replay import Buffers, Tape, gradients_set_aside, watching
+from .step.replay import Tape
 from .step.same import NotTheSameLoss
 from .step.stateful import Stateful
+from .step.traces import Buffers, gradients_set_aside, watching
 
 PutBack = Callable[[], None]
 Take = Callable[[Parts, Memory, Batch, Ranks], Outcome]

@@ -21,13 +21,14 @@ from ..rules import Decision, Observation, Rule
 from .arrival import Batch
 from .attempt import Attempt, attempting
 from .base import largest_scale, leading_rate, params_of, setting_of
-from .displacement import Displacement, flag, pack
+from .displacement import Displacement
 from .examine import keeps_weights
 from .members import Members, look_at_one, search_members
 from .objective import Objective
 from .prove import Check
 from .ranks import Ranks
 from .replay import Tape
+from .scalars import flag, pack
 from .trial import Before, Trial
 
 if TYPE_CHECKING:

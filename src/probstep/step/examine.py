@@ -12,9 +12,10 @@ from torch import Tensor, optim
 
 from .attempt import Attempt
 from .base import leading_rate, params_of
-from .displacement import Moved, pack, sums_of
 from .kept import reachable
+from .moved import Moved, sums_of
 from .ranks import Ranks, local
+from .scalars import pack
 
 NUMBER = int | float | str | None
 

@@ -19,10 +19,11 @@ from ..ratios import balance, geometric_mean, learn
 from ..rules import Rule, Setting
 from .attempt import TRIES, Attempt, growth
 from .base import Groups, leading_rate, setting_of
-from .displacement import Displacement, pack
+from .displacement import Displacement
 from .joint import bases_of
 from .objective import Objective
 from .ranks import Ranks
+from .scalars import pack
 from .trial import Before, Trial
 
 Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether random numbers agree

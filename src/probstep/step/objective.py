@@ -10,8 +10,9 @@ from torch import Tensor, optim
 from ..rules import Rule
 from .base import sign_of
 from .closures import mean_of
-from .displacement import Displacement, wide
+from .displacement import Displacement
 from .ranks import Ranks
+from .scalars import wide
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ put back. Nothing here knows about optimizers.
 """
 
 import re
-import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,162 +15,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-from torch.nn.parameter import is_lazy
 
-from .kept import put_back
 from .randomness import HostState, RandomState
 from .ranks import drop_gathered
-from .stateful import Declared, Stateful, is_stateful
+from .stateful import Declared, Stateful
+from .traces import Buffers, gradients_set_aside, watching
 
 # What torch says where a loss asks for gradients (autograd.grad, hooks) and none are computed.
 ASKS_FOR_GRADIENTS = re.compile(r"requires?[ _]grad")
-
-COMPILED = (
-    "{} is compiled, and finding its buffers by a hook would recompile it at every probe. Pass the "
-    "compiled model: ProbStep(optimizer, model=model)."
-)
-
-
-class Buffers:
-    """What the buffers of some modules held when each module was first seen, and stateful objects.
-
-    >>> norm = nn.BatchNorm1d(1)
-    >>> before = Buffers()
-    >>> before.see(norm)
-    >>> _ = norm(torch.ones(2, 1))
-    >>> before.restore()
-    >>> norm.running_mean, norm.num_batches_tracked
-    (tensor([0.]), tensor(0))
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
-        self.declared = Declared()
-
-    @property
-    def modules(self) -> Iterable[nn.Module]:
-        """The modules seen."""
-        return self._seen.keys()
-
-    def see(self, module: nn.Module) -> None:
-        """Remember the buffers of a module and of all below it, unless seen already."""
-        if module in self._seen:
-            return
-        for part in module.modules():
-            if part not in self._seen:
-                self._see_alone(part)
-
-    def see_again(self, others: "Iterable[Buffers]") -> None:
-        """Remember what the buffers that others have seen hold now."""
-        for other in others:
-            for module in other._seen:  # with them all below
-                if module not in self._seen:
-                    self._see_alone(module)
-            self.declared.see(other.declared.seen)
-
-    def restore(self) -> None:
-        """Put everything back: the tensors that were there, and what they held."""
-        for module, held in self._seen.items():
-            for name, (tensor, content) in held.items():
-                if tensor is not None and content is not None:
-                    put_back(tensor, content)
-                module._buffers[name] = tensor
-            if len(module._buffers) > len(held):
-                for name in module._buffers.keys() - held.keys():
-                    del module._buffers[name]
-        self.declared.restore()
-
-    def _see_alone(self, module: nn.Module) -> None:
-        self._seen[module] = {
-            name: (tensor, _content(tensor)) for name, tensor in module._buffers.items()
-        }
-        if is_stateful(module):
-            self.declared.see([module])
-
-
-def _content(tensor: Tensor | None) -> Tensor | None:
-    """Return a copy, or None for what no forward pass can write into: lazy or expanded buffers."""
-    if tensor is None or is_lazy(tensor) or 0 in tensor.stride():
-        return None
-    return tensor.detach().clone()
-
-
-@contextmanager
-def watching(
-    buffers: Buffers,
-    model: nn.Module | None = None,
-    see_output: Callable[[object], None] | None = None,
-) -> Iterator[None]:
-    """See every module that runs meanwhile in this thread before it runs, and the model in any case.
-
-    What modules return is shown to `see_output`, if given.
-
-    An optimizer knows no modules, hence a global hook, and only while a pass is recorded or replayed.
-    Beside a compiled model there is no hook: it would be compiled again at every probe.
-    """
-    if model is not None:
-        buffers.see(model)
-        if _is_compiled(model):
-            yield
-            return
-    thread = threading.get_ident()
-
-    def see(module: nn.Module, _: object) -> None:
-        is_compiling = torch.compiler.is_compiling()
-        if model is None and (is_compiling or _is_compiled(module)):
-            raise RuntimeError(COMPILED.format(type(module).__name__))
-        if not is_compiling and threading.get_ident() == thread:
-            buffers.see(module)
-
-    def see_return(_: nn.Module, __: object, output: object) -> None:
-        if see_output is not None and threading.get_ident() == thread:
-            see_output(output)
-
-    handles = register_module_forward_pre_hook(see), register_module_forward_hook(see_return)
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _is_compiled(module: nn.Module) -> bool:
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    is_wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-    return is_wrapped or module._compiled_call_impl is not None
-
-
-@contextmanager
-def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
-    """Hide every `.grad` meanwhile, so that whatever runs can neither clear nor add to it.
-
-    A view of something larger is copied, too: DistributedDataParallel writes into its buckets.
-
-    >>> w = torch.ones(1, requires_grad=True)
-    >>> w.grad = torch.ones(1)
-    >>> with gradients_set_aside([w]):
-    ...     (w * 5).sum().backward()
-    >>> w.grad
-    tensor([1.])
-    """
-    kept = [(p, p.grad, _content_of_view(p.grad)) for p in params]
-    try:
-        for p, _, _ in kept:
-            p.grad = None
-        yield
-    finally:
-        for p, grad, content in kept:
-            p.grad = grad
-            if grad is not None and content is not None:
-                put_back(grad, content)
-
-
-def _content_of_view(grad: Tensor | None) -> Tensor | None:
-    return grad.detach().clone() if grad is not None and grad._is_view() else None
 
 
 @dataclass

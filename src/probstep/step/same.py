@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from .displacement import flag, pack, wide
 from .ranks import Ranks
+from .scalars import flag, pack, wide
 
 Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether random numbers agree
 

@@ -13,8 +13,8 @@ from ..estimators import LowerBound, Noise, SampleNoise
 from ..theory.inference import implied_bound, step_factor
 from .attempt import Attempt
 from .closures import mean_of
-from .displacement import pack
 from .ranks import Ranks
+from .scalars import pack
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from ..rules import Norms, Observation, Proposal, Rule, Setting
-from .displacement import Displacement, flag, pack
+from .displacement import Displacement
 from .objective import Objective
+from .scalars import flag, pack
 
 FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
 

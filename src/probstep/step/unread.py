@@ -9,8 +9,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .closures import mean_of
-from .displacement import pack
 from .ranks import Ranks
+from .scalars import pack
 
 
 class Left(NamedTuple):

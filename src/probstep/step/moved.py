@@ -1,0 +1,171 @@
+"""One parameter while an optimizer steps: where it was, its gradient, and products with both.
+
+Products are taken piece by piece, in float32 at least, and summed in float64: pieces need no memory of
+the model's size, and fresh memory costs more than the arithmetic.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, optim
+
+from .kept import copies_of
+from .ranks import Ranks, local
+from .scalars import total
+
+# Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective, and whose
+# step depends on the parameters through it alone. (In any other, decay is in the displacement only.)
+COUPLED_DECAY = (
+    optim.SGD,
+    optim.Adadelta,
+    optim.Adagrad,
+    optim.Adam,
+    optim.Adamax,
+    optim.ASGD,
+    optim.NAdam,
+    optim.RAdam,
+    optim.RMSprop,
+)
+
+PIECE = {"cpu": 1 << 17}  # elements at a time; elsewhere larger, since there every call has a price
+PIECE_ELSEWHERE = 1 << 26
+
+
+class Moved(NamedTuple):
+    """This rank's piece of one parameter that has a gradient.
+
+    Args:
+        param: The parameter as the optimizer knows it.
+        before: Its value before the step.
+        grad: Its gradient: a copy where the optimizer may change it.
+        decay: Its coupled weight decay.
+        share: One over the number of ranks that hold the same piece.
+        origin: Where the optimizer began: where the parameter was, or zero.
+        given: Its gradient, the tensor that was there.
+    """
+
+    param: Tensor
+    before: Tensor
+    grad: Tensor
+    decay: float
+    share: float
+    origin: Tensor
+    given: Tensor
+
+    @property
+    def after(self) -> Tensor:
+        """Its present value."""
+        return local(self.param.detach())
+
+    def along(self, vector: Tensor) -> Iterator[Tensor]:
+        """Give, in parts, the product of a vector with the displacement, origin less after."""
+        after = self.after
+        origin = self.origin.expand_as(after)
+        if vector.is_sparse:
+            rows = tuple(vector._indices())
+            origin, after = origin[rows], after[rows]
+        return self._weighted(torch.dot(v, o - a) for v, o, a in pieces_of(vector, origin, after))
+
+    def add_products(
+        self, slope: list[Tensor], gradient: list[Tensor], length: list[Tensor]
+    ) -> None:
+        """Append, in parts, gradient times displacement, and the squares of both; read memory once."""
+        after = self.after
+        origin = self.origin if self.origin is self.before else self.origin.expand_as(after)
+        if self.grad.is_sparse:  # other parts than those of the parameter
+            slope += self.along(self.grad)
+            gradient += self._weighted(_squares(self.grad))
+            displacements = (o - a for o, a in pieces_of(origin, after))
+            length += self._weighted(torch.dot(v, v) for v in displacements)
+            return
+        v: Tensor | None = None
+        for g, o, a in pieces_of(self.grad, origin, after):
+            is_alike = v is not None and v.shape == o.shape
+            v = torch.sub(o, a, out=v) if is_alike else o - a  # fresh memory is slow
+            # In this order each product finds most of what it reads in the processor's cache.
+            gg, gv, vv = torch.dot(g, g), torch.dot(g, v), torch.dot(v, v)
+            if self.share != 1.0:
+                gg, gv, vv = self.share * gg, self.share * gv, self.share * vv
+            slope.append(gv)
+            gradient.append(gg)
+            length.append(vv)
+
+    def squares(self) -> Iterator[Tensor]:
+        """Give, in parts, the squared norm before the step."""
+        return self._weighted(torch.dot(b, b) for (b,) in pieces_of(self.before))
+
+    def squares_decrease(self) -> Iterator[Tensor]:
+        """Give, in parts, by how much it fell: a product, where a difference would cancel."""
+        pieces = pieces_of(self.before, self.after)
+        return self._weighted(torch.dot(b + a, b - a) for b, a in pieces)
+
+    def _weighted(self, parts: Iterable[Tensor]) -> Iterator[Tensor]:
+        return iter(parts) if self.share == 1.0 else (self.share * part for part in parts)
+
+
+def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> Iterator[Moved]:
+    """Copy the parameters that have a gradient; the arguments are those of `Displacement.begin`."""
+    keeps_grad = type(optimizer).__module__.startswith("torch.optim")
+    groups = [
+        (group, [p for p in group["params"] if p.grad is not None and p.numel()])
+        for group in optimizer.param_groups
+    ]
+    copies = iter(copies_of([local(p.detach()) for _, moving in groups for p in moving]))
+    for group, moving in groups:
+        decay = _coupled_decay(optimizer, group)
+        is_free = from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
+        for p in moving:
+            before = next(copies)
+            grad = local(p.grad) if keeps_grad else local(p.grad).clone()
+            origin = torch.zeros_like(before[:0].sum()) if is_free else before
+            yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
+
+
+def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum and the sum of squares: they tell whether two tensors differ, and need no copy.
+
+    >>> sums_of(torch.tensor([1, 2]))
+    (tensor(3., dtype=torch.float64), tensor(5., dtype=torch.float64))
+    """
+    pieces = [piece for (piece,) in pieces_of(local(tensor.detach()))]
+    return total(p.sum() for p in pieces), total(torch.dot(p, p) for p in pieces)
+
+
+def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> float:
+    is_decoupled = isinstance(optimizer, optim.AdamW) or group.get("decoupled_weight_decay", False)
+    if not isinstance(optimizer, COUPLED_DECAY) or is_decoupled:
+        return 0.0
+    return float(group["weight_decay"])
+
+
+def _squares(grad: Tensor) -> Iterator[Tensor]:
+    # A sparse gradient may name a row twice, and squares are of the sum.
+    whole = grad.coalesce() if grad.is_sparse else grad
+    return (torch.dot(g, g) for (g,) in pieces_of(whole))
+
+
+def pieces_of(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Cut tensors of one shape into flat pieces of at least single precision."""
+    size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
+    flat = [real(tensor).reshape(-1) for tensor in tensors]
+    if flat[0].numel() <= size:
+        return (tuple(map(_at_least_single, flat)),)
+    cut = [torch.split(tensor, size) for tensor in flat]
+    return (tuple(map(_at_least_single, pieces)) for pieces in zip(*cut, strict=True))
+
+
+def real(tensor: Tensor) -> Tensor:
+    """Return the numbers of a tensor that may be sparse or complex."""
+    values = tensor._values() if tensor.is_sparse else tensor
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    dtype = tensor.dtype
+    return tensor if dtype is torch.float32 else tensor.to(single_or_double(dtype))
+
+
+def single_or_double(dtype: torch.dtype) -> torch.dtype:
+    """Return the format in which numbers of this one are added up."""
+    return torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
