@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 State = TypeVar("State")
 
-PLAIN = (int, float, str)  # what cannot be changed in place
+PLAIN = frozenset((bool, int, float, str, type(None)))  # what cannot be changed in place
 FINITE = (-sys.float_info.max, sys.float_info.max)  # a range of `refuse_outside`
 
 
@@ -50,10 +50,9 @@ def copied(state: State) -> State:
     twin: State = object.__new__(type(state))
     for name in _names(state):
         value = getattr(state, name)
-        if isinstance(value, list):
-            value = [copied(member) for member in value]
-        elif not isinstance(value, PLAIN):
-            value = copied(value)
+        if type(value) not in PLAIN:
+            is_list = isinstance(value, list)
+            value = [copied(member) for member in value] if is_list else copied(value)
         object.__setattr__(twin, name, value)  # it may be frozen
     return twin
 

@@ -23,6 +23,7 @@ from .attempt import Attempt, attempting
 from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement
 from .examine import keeps_weights
+from .finite import HOST, is_on_host
 from .members import Members, look_at_one, search_members
 from .objective import Objective
 from .prove import Check
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .stretch import Stretch
 
 AVERAGED = 10.0  # a loss averages the roundings of 16-bit numbers, and is finer than these
+NOT_FINITE = torch.tensor(math.nan, device="cpu", dtype=torch.float64)
 UNPAIRED = Decision(1.0, math.nan, "unpaired")
 CONTRADICTED = Decision(1.0, math.nan, "contradicted")
 
@@ -226,8 +228,12 @@ def known_before(
     of_model = torch.tensor(rounding / AVERAGED / ranks.size) if rounding else flag(False)
     # Without a penalty the objective is the loss, up to its sign.
     of_loss = objective.share(loss) if moved.has_penalty else f
-    shares = pack(f, of_loss, moved.sum_of_gradients(), of_model)
-    f_before, value, gradients, rounding = ranks.total(shares).tolist()
+    if is_on_host(parts.base):
+        gradients = flag(False) if HOST.are_finite(parts.base) else NOT_FINITE
+    else:
+        gradients = moved.sum_of_gradients()
+    shares = pack(f, of_loss, gradients, of_model)
+    f_before, value, sum_of_gradients, rounding = ranks.total(shares).tolist()
     is_searching = parts.rule.is_searching(memory.rule)
     before = Before(
         loss=f_before,
@@ -235,7 +241,7 @@ def known_before(
         scale=1 / (leading_rate(groups) or 1.0) if is_searching else memory.scale,
         setting=setting_of(groups, memory.first_rates),
     )
-    return before, math.isfinite(gradients)
+    return before, math.isfinite(sum_of_gradients)
 
 
 def model_rounding(parts: Parts, memory: Memory) -> float:

@@ -130,9 +130,9 @@ class Displacement:
             / grad_scale
         )
 
-    @property
+    @functools.cached_property
     def has_penalty(self) -> bool:
-        """Say whether coupled decay adds to the objective."""
+        """Whether coupled decay adds to the objective."""
         return any(m.decay for m in self.moved)
 
     @functools.cached_property

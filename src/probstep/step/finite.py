@@ -60,6 +60,9 @@ class HostLook:
         return are_finite
 
 
+HOST = HostLook()
+
+
 def _is_finite(grad: Tensor) -> bool:
     grad = grad._values() if grad.is_sparse else grad
     grad = torch.view_as_real(grad) if grad.is_complex() else grad

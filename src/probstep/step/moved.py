@@ -28,8 +28,8 @@ COUPLED_DECAY = (
     optim.RMSprop,
 )
 
-PIECE = {"cpu": 1 << 17}  # elements at a time; elsewhere larger, since there every call has a price
-PIECE_ELSEWHERE = 1 << 26
+PIECE = 1 << 17  # elements at a time on the CPU
+PIECE_ELSEWHERE = 1 << 26  # larger, since there every call has a price
 
 
 class Moved(NamedTuple):
@@ -56,7 +56,8 @@ class Moved(NamedTuple):
     @property
     def after(self) -> Tensor:
         """Its present value."""
-        return local(self.param.detach())
+        value = self.param.detach()
+        return value if type(value) is Tensor else local(value)
 
     def along(self, vector: Tensor) -> Iterator[Tensor]:
         """Give, in parts, the product of a vector with the displacement, origin less after."""
@@ -145,14 +146,20 @@ def _squares(grad: Tensor) -> Iterator[Tensor]:
     return (torch.dot(g, g) for (g,) in pieces_of(whole))
 
 
-def pieces_of(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+def pieces_of(*tensors: Tensor) -> Iterable[list[Tensor]]:
     """Cut tensors of one shape into flat pieces of at least single precision."""
-    size = PIECE.get(tensors[0].device.type, PIECE_ELSEWHERE)
-    flat = [real(tensor).reshape(-1) for tensor in tensors]
+    flat = [_flat(tensor) for tensor in tensors]
+    size = PIECE if flat[0].is_cpu else PIECE_ELSEWHERE
     if flat[0].numel() <= size:
-        return (tuple(map(_at_least_single, flat)),)
+        return (_at_least_single(flat),)
     cut = [torch.split(tensor, size) for tensor in flat]
-    return (tuple(map(_at_least_single, pieces)) for pieces in zip(*cut, strict=True))
+    return (_at_least_single(pieces) for pieces in zip(*cut, strict=True))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    if tensor.dtype is not torch.float32 or tensor.is_sparse:
+        tensor = real(tensor)
+    return tensor if tensor.dim() == 1 else tensor.reshape(-1)
 
 
 def real(tensor: Tensor) -> Tensor:
@@ -161,9 +168,9 @@ def real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(values) if values.is_complex() else values
 
 
-def _at_least_single(tensor: Tensor) -> Tensor:
-    dtype = tensor.dtype
-    return tensor if dtype is torch.float32 else tensor.to(single_or_double(dtype))
+def _at_least_single(tensors: Iterable[Tensor]) -> list[Tensor]:
+    single = torch.float32
+    return [t if t.dtype is single else t.to(single_or_double(t.dtype)) for t in tensors]
 
 
 def single_or_double(dtype: torch.dtype) -> torch.dtype:

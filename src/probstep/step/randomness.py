@@ -32,7 +32,7 @@ class RandomState:
     def __init__(
         self, devices: Iterable[torch.device] = (), since: "HostState | None" = None
     ) -> None:
-        self._cpu = torch.get_rng_state()
+        self._cpu = torch.default_generator.get_state()
         self._devices = {
             device: torch.get_device_module(device).get_rng_state(device)
             for device in devices
@@ -47,7 +47,7 @@ class RandomState:
 
     def restore(self, now: "RandomState | None" = None) -> None:
         """Put every stream back where it stood; with the state of `now`, only those that have moved."""
-        torch.set_rng_state(self._cpu)
+        torch.default_generator.set_state(self._cpu)
         for device, state in self._devices.items():
             torch.get_device_module(device).set_rng_state(state, device)
         self.host.restore(None if now is None else now.host)
@@ -101,14 +101,21 @@ class NumpyState:
     def __init__(self, numpy: Any) -> None:
         self.state = numpy.random.get_state()
         _, numbers, place, *_ = self.state
-        content = _bytes_of_generator(numpy)
+        self._generator = _generator_of(numpy)
+        content = self._read()
         # Should NumPy hold them in another order, or elsewhere, they count for nothing.
         is_known = content == numbers.tobytes() + place.to_bytes(4, sys.byteorder)
         self._content = content if is_known and not self.state[HAS_GAUSS] else None
 
     def holds(self, numpy: Any) -> bool:
         """Say whether the bytes tell that the stream still stands there."""
-        return self._content is not None and self._content == _bytes_of_generator(numpy)
+        is_told = self._content is not None and _generator_of(numpy) is self._generator
+        return is_told and self._read() == self._content
+
+    def _read(self) -> bytes | None:
+        if self._generator is None:
+            return None
+        return ctypes.string_at(self._generator.ctypes.state_address, MERSENNE + 4)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NumpyState):
@@ -121,9 +128,8 @@ class NumpyState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _bytes_of_generator(numpy: Any) -> bytes | None:
-    find = getattr(numpy.random, "get_bit_generator", lambda: None)  # NumPy has it since 1.24
-    generator: Any = find()
-    if type(generator) is not numpy.random.MT19937:
-        return None
-    return ctypes.string_at(generator.ctypes.state_address, MERSENNE + 4)
+def _generator_of(numpy: Any) -> Any:
+    """Return the generator of the global stream; None if it is not the usual one."""
+    find = getattr(numpy.random, "get_bit_generator", None)  # NumPy has it since 1.24
+    generator = None if find is None else find()
+    return generator if type(generator) is numpy.random.MT19937 else None

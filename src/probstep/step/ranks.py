@@ -51,7 +51,7 @@ class Ranks:
 
     def share(self, param: Tensor) -> float:
         """Return one over the number of ranks that hold the same piece of a parameter."""
-        return _pieces_of(param) / self.size
+        return (1 if type(param) in PLAIN else _pieces_of(param)) / self.size
 
 
 ALONE = Ranks()
@@ -128,8 +128,6 @@ def drop_gathered(modules: Iterable[nn.Module]) -> None:
 
 
 def _pieces_of(param: Tensor) -> int:
-    if type(param) in PLAIN:
-        return 1
     kind = _dtensor()
     if kind is None or not isinstance(param, kind):
         return 1

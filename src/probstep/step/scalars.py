@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-YES, NO = torch.ones((), device="cpu"), torch.zeros((), device="cpu")
+YES, NO = (torch.tensor(value, device="cpu", dtype=torch.float64) for value in (1.0, 0.0))
 
 
 def wide(tensor: Tensor) -> Tensor:
@@ -25,14 +25,15 @@ def pack(*scalars: Tensor) -> Tensor:
     """
     device = scalars[0].device
     dtype = _wide(device)
-    return torch.stack([s.to(device, dtype) for s in scalars]).detach()
+    alike = [s if s.dtype is dtype and s.device == device else s.to(device, dtype) for s in scalars]
+    return torch.stack(alike).detach()
 
 
 def flag(is_set: bool) -> Tensor:
     """Return 1 or 0 as a scalar for `pack`: the same two tensors always.
 
     >>> flag(True), flag(False)
-    (tensor(1.), tensor(0.))
+    (tensor(1., dtype=torch.float64), tensor(0., dtype=torch.float64))
     """
     return YES if is_set else NO
 

@@ -2,8 +2,9 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, KeysView
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,17 +40,18 @@ class Buffers:
         self.declared = Declared()
 
     @property
-    def modules(self) -> Iterable[nn.Module]:
-        """The modules seen."""
+    def modules(self) -> KeysView[nn.Module]:
+        """The modules seen, as they become more."""
         return self._seen.keys()
 
     def see(self, module: nn.Module) -> None:
         """Remember the buffers of a module and of all below it, unless seen already."""
-        if module in self._seen:
-            return
-        for part in module.modules():
+        waiting = [module]
+        while waiting:  # not by `modules()`, whose generators are nested as deep as the modules
+            part = waiting.pop()
             if part not in self._seen:
                 self._see_alone(part)
+                waiting += [inner for inner in part._modules.values() if inner is not None]
 
     def see_again(self, others: "Iterable[Buffers]") -> None:
         """Remember what the buffers that others have seen hold now."""
@@ -101,19 +103,23 @@ def watching(
     """
     if model is not None:
         buffers.see(model)
-        if _is_compiled(model):
+        if model._compiled_call_impl is not None or isinstance(model, _compiled_wrapper()):
             yield
             return
-    thread = threading.get_ident()
+    thread, seen, wrapper = threading.get_ident(), buffers.modules, _compiled_wrapper()
 
+    # Every module that runs comes through both, so the usual case must take few calls.
     def see(module: nn.Module, _: object) -> None:
         is_compiling = torch.compiler.is_compiling()
-        if model is None and (is_compiling or _is_compiled(module)):
+        is_compiled = module._compiled_call_impl is not None or isinstance(module, wrapper)
+        if model is None and (is_compiling or is_compiled):
             raise RuntimeError(COMPILED.format(type(module).__name__))
-        if not is_compiling and threading.get_ident() == thread:
+        if not is_compiling and module not in seen and threading.get_ident() == thread:
             buffers.see(module)
 
     def see_return(_: nn.Module, __: object, output: object) -> None:
+        if type(output) is Tensor and output.dtype is torch.float32:
+            return  # nobody looks for this format
         if see_output is not None and threading.get_ident() == thread:
             see_output(output)
 
@@ -125,10 +131,10 @@ def watching(
             handle.remove()
 
 
-def _is_compiled(module: nn.Module) -> bool:
+def _compiled_wrapper() -> Any:
+    """Return the class in which torch.compile wraps modules; an empty tuple if nobody compiles."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    is_wrapped = dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-    return is_wrapped or module._compiled_call_impl is not None
+    return () if dynamo is None else dynamo.OptimizedModule
 
 
 @contextmanager
@@ -144,10 +150,11 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
     >>> w.grad
     tensor([1.])
     """
-    kept = [(p, p.grad, _content_of_view(p.grad)) for p in params]
+    kept = [(p, grad := p.grad, None if grad is None else _content_of_view(grad)) for p in params]
     try:
-        for p, _, _ in kept:
-            p.grad = None
+        for p, grad, _ in kept:
+            if grad is not None:
+                p.grad = None
         yield
     finally:
         for p, grad, content in kept:
@@ -156,5 +163,5 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
                 put_back(grad, content)
 
 
-def _content_of_view(grad: Tensor | None) -> Tensor | None:
-    return grad.detach().clone() if grad is not None and grad._is_view() else None
+def _content_of_view(grad: Tensor) -> Tensor | None:
+    return grad.detach().clone() if grad._is_view() else None

@@ -13,11 +13,9 @@ from ..memory import Memory
 from .adapt import Parts, begin_step, factors_of, prepare
 from .arrival import Arrived
 from .base import step_at
-from .finite import HostLook, found_on_device, is_on_host, skipping
+from .finite import HOST, found_on_device, is_on_host, skipping
 from .objective import Objective
 from .ranks import Ranks
-
-HOST = HostLook()
 
 
 class Unprobed(NamedTuple):
