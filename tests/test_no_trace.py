@@ -226,6 +226,7 @@ def test_a_look_at_the_streams_shares_what_has_not_moved_and_sees_what_has(strea
     unmoved = RandomState(since=before.host)
     assert unmoved == before
     assert unmoved.host.numpy is before.host.numpy
+    assert unmoved.host.python is before.host.python
     STREAMS[stream]()
     moved = RandomState(since=before.host)
     assert moved != before
@@ -239,6 +240,22 @@ def test_a_normal_number_that_numpy_has_kept_is_seen_to_be_drawn():
     before = RandomState()
     np.random.randn()  # noqa: NPY002  # the one that was kept
     assert RandomState(since=before.host) != before
+
+
+def test_a_normal_number_that_python_has_kept_is_seen_to_be_drawn():
+    random.gauss(0.0, 1.0)
+    before = RandomState()
+    random.gauss(0.0, 1.0)  # the one that was kept, or a new pair
+    assert RandomState(since=before.host) != before
+
+
+def test_a_stream_of_python_whose_bytes_are_not_found_is_read_as_python_says_it(monkeypatch):
+    monkeypatch.setattr("probstep.step.randomness._address_in_python", lambda _: None)
+    before = RandomState()
+    unmoved = RandomState(since=before.host)
+    assert unmoved == before
+    random.random()
+    assert RandomState(since=unmoved.host) != before
 
 
 def test_a_closure_that_draws_before_it_calls_the_model_is_replayed_from_its_beginning():

@@ -1,7 +1,9 @@
 """Where the random streams stand, so that they can be compared and put back."""
 
 import ctypes
+import functools
 import random
+import struct
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -74,9 +76,8 @@ class HostState:
     """
 
     def __init__(self, since: "HostState | None" = None) -> None:
-        self.python = random.getstate()
-        if since is not None and since.python == self.python:
-            self.python = since.python
+        is_still = since is not None and since.python.holds()
+        self.python: PythonState = since.python if since and is_still else PythonState()
         numpy = sys.modules.get("numpy")  # no dependency
         self.numpy: NumpyState | None = None if since is None else since.numpy
         if numpy is not None and (self.numpy is None or not self.numpy.holds(numpy)):
@@ -85,9 +86,33 @@ class HostState:
     def restore(self, now: "HostState | None") -> None:
         """Put back the streams that have moved."""
         if now is None or self.python != now.python:
-            random.setstate(self.python)
+            random.setstate(self.python.state)
         if self.numpy is not None and (now is None or self.numpy != now.numpy):
             sys.modules["numpy"].random.set_state(self.numpy.state)
+
+
+class PythonState:
+    """Where Python's global stream stands: as Python says it, and as the bytes that its generator holds.
+
+    Python says it as 625 numbers, which are slow to make and to compare. The bytes tell sooner that
+    nothing was drawn. They do not tell whether a normal number is kept: that the generator says itself.
+    """
+
+    def __init__(self) -> None:
+        self.state = random.getstate()
+        self._content = _bytes_of_python()
+
+    def holds(self) -> bool:
+        """Say whether the stream still stands there, as far as that is told without asking for it."""
+        is_known = self._content is not None and self._content == _bytes_of_python()
+        return is_known and _python_generator().gauss_next == self.state[2]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PythonState):
+            return NotImplemented
+        return self is other or self.state == other.state
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class NumpyState:
@@ -133,3 +158,24 @@ def _generator_of(numpy: Any) -> Any:
     find = getattr(numpy.random, "get_bit_generator", None)  # NumPy has it since 1.24
     generator = None if find is None else find()
     return generator if type(generator) is numpy.random.MT19937 else None
+
+
+def _python_generator() -> Any:
+    return random.getstate.__self__  # type: ignore[attr-defined]  # the functions are its methods
+
+
+def _bytes_of_python() -> bytes | None:
+    address = _address_in_python(_python_generator())
+    return None if address is None else ctypes.string_at(address, MERSENNE + 4)
+
+
+@functools.lru_cache(maxsize=1)
+def _address_in_python(generator: Any) -> int | None:
+    """Return where the generator holds its place and its numbers; None if that is not as expected."""
+    is_usual = sys.implementation.name == "cpython" and type(generator) is random.Random
+    if not is_usual or random.Random.__basicsize__ < object.__basicsize__ + MERSENNE + 4:
+        return None
+    address = id(generator) + object.__basicsize__  # CPython: its fields follow the object's head
+    _, (*numbers, place), _ = generator.getstate()
+    expected = struct.pack(f"={1 + len(numbers)}I", place, *numbers)
+    return address if ctypes.string_at(address, MERSENNE + 4) == expected else None
