@@ -15,7 +15,7 @@ from torch import Tensor, optim
 
 from .joint import bases_of, owner_of
 from .kept import put_back
-from .moved import Moved, begin_all, pieces_of, real, single_or_double
+from .moved import Moved, begin_all, pieces_of, products_of, real, single_or_double
 from .ranks import ALONE, Ranks, local
 from .scalars import pack, total, totals
 
@@ -98,12 +98,7 @@ class Displacement:
         self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return phi, |g|^2 and |v|^2 in one pass over the parameters: three take twice as long."""
-        slope: list[Tensor] = []
-        gradient: list[Tensor] = []
-        length: list[Tensor] = []
-        for m in self.moved:
-            m.add_products(slope, gradient, length)
-        of_loss, *squares = totals(slope, gradient, length)
+        of_loss, *squares = totals(*products_of(self.moved))
         return self._whole_slope(of_loss, grad_scale, sign), squares[0], squares[1]
 
     def squares(self) -> Tensor:

@@ -4,7 +4,7 @@ Products are taken piece by piece, in float32 at least, and summed in float64: p
 the model's size, and fresh memory costs more than the arithmetic.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +30,9 @@ COUPLED_DECAY = (
 
 PIECE = 1 << 17  # elements at a time on the CPU
 PIECE_ELSEWHERE = 1 << 26  # larger, since there every call has a price
+
+
+Parts = list[Tensor]  # of a sum
 
 
 class Moved(NamedTuple):
@@ -68,9 +71,7 @@ class Moved(NamedTuple):
             origin, after = origin[rows], after[rows]
         return self._weighted(torch.dot(v, o - a) for v, o, a in pieces_of(vector, origin, after))
 
-    def add_products(
-        self, slope: list[Tensor], gradient: list[Tensor], length: list[Tensor]
-    ) -> None:
+    def add_products(self, slope: Parts, gradient: Parts, length: Parts) -> None:
         """Append, in parts, gradient times displacement, and the squares of both; read memory once."""
         after = self.after
         origin = self.origin if self.origin is self.before else self.origin.expand_as(after)
@@ -91,6 +92,13 @@ class Moved(NamedTuple):
             slope.append(gv)
             gradient.append(gg)
             length.append(vv)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an ordinary tensor of single precision, with such a gradient, on the CPU."""
+        before, grad = self.before, self.grad
+        is_dense = before.is_cpu and not grad.is_sparse and self.origin is before
+        return is_dense and before.dtype is grad.dtype is torch.float32 and self.share == 1.0
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
@@ -121,6 +129,25 @@ def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> I
             grad = local(p.grad) if keeps_grad else local(p.grad).clone()
             origin = torch.zeros_like(before[:0].sum()) if is_free else before
             yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
+
+
+def products_of(moved: Sequence[Moved]) -> tuple[Parts, Parts, Parts]:
+    """Return, in parts, gradient times displacement, and the squares of both, of all parameters."""
+    slope: Parts = []
+    gradient: Parts = []
+    length: Parts = []
+    if 0 < sum(m.before.numel() for m in moved) <= PIECE and all(m.is_plain for m in moved):
+        # The same numbers, where all together are a single piece, by fewer calls of torch.
+        displacements = torch._foreach_sub([m.before for m in moved], [m.after for m in moved])
+        for m, displacement in zip(moved, displacements, strict=True):
+            g, v = _flat(m.grad), _flat(displacement)
+            slope.append(torch.dot(g, v))
+            gradient.append(torch.dot(g, g))
+            length.append(torch.dot(v, v))
+    else:
+        for m in moved:
+            m.add_products(slope, gradient, length)
+    return slope, gradient, length
 
 
 def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
