@@ -141,7 +141,7 @@ def test_a_rate_of_zero_that_the_host_did_not_read_is_a_step_of_no_length(rule, 
     opt = ProbStep(torch.optim.SGD([a], lr=1e-2), rule)
     schedule = lr_scheduler.LambdaLR(opt, lambda k: float(k > 0))
     monkeypatch.setattr(  # as for a tensor on a device
-        "probstep.step.due.glance", lambda groups, first_rates: (True, 1, False)
+        "probstep.step.due.glance", lambda groups, first_rates, moved: (True, 1, False)
     )
     opt.step(lambda: (a**2).sum())
     assert (a.tolist(), opt.scale) == ([1.0, 1.0], 1.0)

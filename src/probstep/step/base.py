@@ -22,9 +22,13 @@ TORCHS_ZERO_GRAD = optim.Optimizer.zero_grad  # before anybody replaces it
 RISE = 10.0  # a rate that has risen this far above all that was known of it is another rate
 
 
-def params_of(optimizer: optim.Optimizer) -> list[Tensor]:
-    """Return the parameters of all groups."""
-    return [p for group in optimizer.param_groups for p in group["params"]]
+def params_of(optimizer: optim.Optimizer) -> Sequence[Tensor]:
+    """Return the parameters of all groups: of a single one its own list, not a copy."""
+    groups = optimizer.param_groups
+    if len(groups) == 1:
+        params: list[Tensor] = groups[0]["params"]
+        return params
+    return [p for group in groups for p in group["params"]]
 
 
 def devices_of(optimizer: optim.Optimizer) -> set[torch.device]:
@@ -88,30 +92,37 @@ def _setting(multiplier: float, beta: float) -> Setting:
     return Setting(multiplier, beta)
 
 
-def glance(groups: Groups, first_rates: Sequence[float]) -> tuple[bool, int, bool]:
+def glance(groups: Groups, first_rates: Sequence[float], moved: int) -> tuple[bool, int, bool]:
     """Return what every step must know of the groups, from one look at them.
+
+    Args:
+        groups: The optimizer's.
+        first_rates: The rates of the groups before anybody changed them.
+        moved: The most parameters so far that took part in a backward pass.
 
     Returns:
         Whether any group moves, at a rate that is not 0; how many parameters of such groups take part
-        in a backward pass; and whether `keep_up` has anything to look at, which it usually has not.
+        in a backward pass, or `moved` where they cannot be more; and whether `keep_up` has
+        anything to look at, which it usually has not.
 
     >>> frozen = torch.nn.Parameter(torch.ones(1), requires_grad=False)
     >>> groups = [{"lr": 0.1, "params": [torch.nn.Parameter(torch.ones(1)), frozen]}]
-    >>> glance(groups, [0.1]), glance(groups, [0.01])
-    ((True, 1, False), (True, 1, True))
+    >>> glance(groups, [0.1], moved=0), glance(groups, [0.01], moved=2)
+    ((True, 1, False), (True, 2, True))
     """
-    is_moving, moving, may_have_risen = False, 0, False
+    moving_groups, most, may_have_risen = [], 0, False
     for k, group in enumerate(groups):  # plain loops: every step comes here, and calls are slow
         rate = group["lr"]
         # No reference can lie below a rate that is at most the first.
         if type(rate) is not float or rate > first_rates[k] or "max_lr" in group:
             may_have_risen = True
         if rate != 0 if type(rate) is float else _may_move(rate):
-            is_moving = True
-            for p in group["params"]:
-                if p.requires_grad:
-                    moving += 1
-    return is_moving, moving, may_have_risen
+            moving_groups.append(group)
+            most += len(group["params"])
+    moving = moved
+    if most > moved:  # usually it is not, and to ask hundreds of parameters takes time
+        moving = sum(p.requires_grad for group in moving_groups for p in group["params"])
+    return bool(moving_groups), moving, may_have_risen
 
 
 def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> bool:

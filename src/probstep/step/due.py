@@ -21,7 +21,7 @@ def probe_is_due(rule: Rule, schedule: "Schedule | None", memory: Memory, groups
     """
     if memory.is_frozen:
         return False
-    is_moving, moving, may_have_risen = glance(groups, memory.first_rates)
+    is_moving, moving, may_have_risen = glance(groups, memory.first_rates, memory.moving)
     if not is_moving:
         return False
     if rule.chooses_lengths and (may_have_risen or moving > memory.moving):
