@@ -1,4 +1,4 @@
-"""A batch that is not finite, on a step without a probe: skipped where that is known in time."""
+"""A batch that is not finite: its step is skipped where that is known in time."""
 
 import math
 
@@ -81,6 +81,29 @@ def test_large_finite_gradients_whose_sum_overflows_are_no_reason_to_skip():
         theta.grad = torch.full_like(theta, size)
         opt.step(loss=torch.ones(()), reevaluate=lambda: torch.ones(()))
     assert opt.metrics()["probes/skipped"] == 0
+
+
+@pytest.mark.parametrize("is_on_host", [True, False])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_probed_step_is_skipped_on_any_device(value, is_on_host, monkeypatch):
+    monkeypatch.setattr("probstep.step.adapt.is_on_host", lambda _: is_on_host)
+    torch.manual_seed(0)
+    model = plain_network()
+    opt = ProbStep(BASES["adam"](model.parameters()), probe=probstep.EveryStep())
+    data = batches(4)
+    for x, y in data[:3]:
+        opt.step(lambda x=x, y=y: nn.functional.cross_entropy(model(x), y))
+    before = snapshot(model, opt)
+    opt.zero_grad()
+    loss = nn.functional.cross_entropy(model(data[3][0]), data[3][1])
+    loss.backward()
+    next(model.parameters()).grad.view(-1)[-1] = value
+    with pytest.warns(RuntimeWarning, match="the step was skipped"):
+        opt.step(
+            loss=loss, reevaluate=lambda: nn.functional.cross_entropy(model(data[3][0]), data[3][1])
+        )
+    assert opt.last_probe.decision == "skipped"
+    assert all(torch.equal(a, b) for a, b in zip(before, snapshot(model, opt), strict=True))
 
 
 def trained_elsewhere(monkeypatch, base):

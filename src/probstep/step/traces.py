@@ -50,7 +50,9 @@ class Buffers:
         while waiting:  # not by `modules()`, whose generators are nested as deep as the modules
             part = waiting.pop()
             if part not in self._seen:
-                self._see_alone(part)
+                self._seen[part] = _held(part)
+                if is_stateful(part):
+                    self.declared.see([part])
                 waiting += [inner for inner in part._modules.values() if inner is not None]
 
     def see_again(self, others: "Iterable[Buffers]") -> None:
@@ -58,7 +60,7 @@ class Buffers:
         for other in others:
             for module in other._seen:  # with them all below
                 if module not in self._seen:
-                    self._see_alone(module)
+                    self._seen[module] = _held(module)
             self.declared.see(other.declared.seen)
 
     def restore(self) -> None:
@@ -73,12 +75,12 @@ class Buffers:
                     del module._buffers[name]
         self.declared.restore()
 
-    def _see_alone(self, module: nn.Module) -> None:
-        self._seen[module] = {
-            name: (tensor, _content(tensor)) for name, tensor in module._buffers.items()
-        }
-        if is_stateful(module):
-            self.declared.see([module])
+
+def _held(module: nn.Module) -> dict[str, tuple[Tensor | None, Tensor | None]]:
+    """Return the buffers of a module alone, each with a copy of what it holds."""
+    if not module._buffers:
+        return {}
+    return {name: (tensor, _content(tensor)) for name, tensor in module._buffers.items()}
 
 
 def _content(tensor: Tensor | None) -> Tensor | None:
