@@ -61,12 +61,13 @@ def silent(optimizer: optim.Optimizer, *kinds: str) -> Iterator[None]:
     >>> with silent(sgd, AFTER):
     ...     sgd.step()
     """
+    # An optimizer may hold others.
+    every = [each for each in reachable([optimizer]) if isinstance(each, optim.Optimizer)]
     with ExitStack() as stack:
         for kind in kinds:
             stack.enter_context(_emptied(GLOBAL[kind]))
-            for inner in reachable([optimizer]):  # an optimizer may hold others
-                if isinstance(inner, optim.Optimizer):
-                    stack.enter_context(_emptied(getattr(inner, kind)))
+            for each in every:
+                stack.enter_context(_emptied(getattr(each, kind)))
         yield
 
 

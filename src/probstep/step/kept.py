@@ -17,6 +17,11 @@ from .ranks import local
 
 Restore = Callable[[], None]
 
+# Tuples, because to join types by `|` where they are used takes longer than to ask for them.
+VALUES = (int, float, str, type(None))
+SEQUENCES = (list, tuple, deque)
+OWNERS = (nn.Module, optim.Optimizer)
+
 ALIGNED = 64  # elements
 APART = 1 << 16  # bytes: copies of less are soon made one by one
 TOGETHER = (1 << 25) - (1 << 12)  # bytes: of larger pieces glibc keeps none for the next time
@@ -66,12 +71,12 @@ def reachable(roots: Iterable[object]) -> Iterator[object]:
     waiting = deque(roots)
     while waiting:
         reached = waiting.popleft()
-        if id(reached) in seen:
-            continue
-        if not isinstance(reached, int | float | str | bool | None):
-            seen.add(id(reached))  # numbers are values: the same one may stand in two places
-        yield reached
-        waiting.extend(_members(reached))
+        if isinstance(reached, VALUES):  # the same one may stand in two places
+            yield reached
+        elif id(reached) not in seen:
+            seen.add(id(reached))
+            yield reached
+            waiting.extend(_members(reached))
 
 
 def put_back(tensor: Tensor, content: Tensor) -> None:
@@ -87,9 +92,9 @@ def put_back(tensor: Tensor, content: Tensor) -> None:
 def _members(reached: object) -> Iterable[object]:
     if isinstance(reached, dict):
         return reached.values()
-    if isinstance(reached, list | tuple | deque):
+    if isinstance(reached, SEQUENCES):
         return reached
-    if isinstance(reached, nn.Module | optim.Optimizer):
+    if isinstance(reached, OWNERS):
         return vars(reached).values()
     return ()
 
@@ -100,7 +105,7 @@ def _restores_of(reached: object) -> Iterator[Restore]:
         yield _restore_tensor(reached)
     elif isinstance(reached, dict):
         yield _restore_dict(reached)
-    elif isinstance(reached, nn.Module | optim.Optimizer):
+    elif isinstance(reached, OWNERS):
         yield _restore_dict(vars(reached))
     elif isinstance(reached, list | deque):
         yield _restore_items(reached)
