@@ -7,9 +7,8 @@ It takes what arrived (a `Batch`), lets the base step, probes the step, asks the
 import functools
 import itertools
 import math
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, optim
@@ -19,7 +18,7 @@ from ..memory import Memory, Probe
 from ..plain import copied
 from ..rules import Decision, Observation, Rule
 from .arrival import Batch
-from .attempt import Attempt, attempting
+from .attempt import Attempt
 from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement
 from .examine import keeps_weights
@@ -64,8 +63,7 @@ class Parts:
     members: Members | None = None
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a probed step.
 
     Args:
@@ -173,10 +171,10 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
     return Outcome(probe, rejected=0 if is_searching else tries - 1, seen=seen, limit=limit)
 
 
-def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> AbstractContextManager[Attempt]:
-    """Begin a step; if anything raises, it is taken back."""
+def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> Attempt:
+    """Begin a step, as a context: if anything raises, it is taken back."""
     from_zero = parts.stretch is not None and not memory.keeps_weights
-    return attempting(parts.base, ranks, from_zero=from_zero, factors=factors_of(parts, memory))
+    return Attempt(parts.base, ranks, from_zero=from_zero, factors=factors_of(parts, memory))
 
 
 def factors_of(parts: Parts, memory: Memory) -> list[float] | None:

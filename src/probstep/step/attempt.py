@@ -6,8 +6,8 @@ so it is only done where a step may have to be taken anew.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from typing import Self
 
 from torch import Tensor, optim
 
@@ -45,6 +45,9 @@ def growth(before: float, length: float) -> float:
 class Attempt:
     """A step of the base that is not final yet.
 
+    As a context it puts back the parameters if anything raises, and the base's state if that was kept.
+    An empty state counts as kept. To copy any would cost more memory than the model has.
+
     Args:
         base: Whose step it is.
         ranks: Who else takes it.
@@ -67,6 +70,13 @@ class Attempt:
         self._is_search = self._is_by_rate = False
         self._scale = 1.0
         self.moved = self._displacement()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.undo()
 
     def keep(self, *, is_search: bool) -> None:
         """Fire the hooks before the step, and keep all that the step will change.
@@ -178,23 +188,3 @@ class Attempt:
 
     def _displacement(self) -> Displacement:
         return Displacement.begin(self._base, self._ranks, from_zero=self._from_zero)
-
-
-@contextmanager
-def attempting(
-    base: optim.Optimizer,
-    ranks: Ranks,
-    *,
-    from_zero: bool = False,
-    factors: Sequence[float] | None = None,
-) -> Iterator[Attempt]:
-    """Begin a step; if anything raises, put back the parameters, and the state if it was kept.
-
-    An empty state counts as kept. To copy any would cost more memory than the model has.
-    """
-    begun = Attempt(base, ranks, from_zero=from_zero, factors=factors)
-    try:
-        yield begun
-    except BaseException:
-        begun.undo()
-        raise

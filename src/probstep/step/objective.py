@@ -3,7 +3,7 @@
 Numbers are this rank's share of the whole: `Ranks.total` makes them whole.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor, optim
 
@@ -15,8 +15,7 @@ from .ranks import Ranks
 from .scalars import wide
 
 
-@dataclass(frozen=True)
-class Objective:
+class Objective(NamedTuple):
     """The objective of one step.
 
     Args:

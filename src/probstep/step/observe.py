@@ -23,7 +23,7 @@ from .adapt import (
     model_rounding,
 )
 from .arrival import Batch
-from .attempt import attempting
+from .attempt import Attempt
 from .base import params_of
 from .objective import Objective
 from .prove import Check
@@ -48,7 +48,7 @@ def observe(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome
     short = functools.partial(model_rounding, parts, memory)
     check = Check(evaluate, batch.loss, params_of(parts.base), memory.proof, ranks, short)
     refusal = _refusal(lambda: check.begin(is_searching=False)) if parts.check else ""
-    with attempting(parts.base, ranks) as attempt:
+    with Attempt(parts.base, ranks) as attempt:
         f = objective.before(batch.loss, attempt.moved)
         before, is_finite = known_before(parts, memory, objective, attempt.moved, batch.loss, f)
         attempt.take(BARE)

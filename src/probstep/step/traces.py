@@ -113,8 +113,9 @@ def watching(
     # Every module that runs comes through both, so the usual case must take few calls.
     def see(module: nn.Module, _: object) -> None:
         is_compiling = torch.compiler.is_compiling()
-        is_compiled = module._compiled_call_impl is not None or isinstance(module, wrapper)
-        if model is None and (is_compiling or is_compiled):
+        if model is None and (
+            is_compiling or module._compiled_call_impl is not None or isinstance(module, wrapper)
+        ):
             raise RuntimeError(COMPILED.format(type(module).__name__))
         if not is_compiling and module not in seen and threading.get_ident() == thread:
             buffers.see(module)
