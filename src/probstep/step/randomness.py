@@ -161,7 +161,7 @@ def _generator_of(numpy: Any) -> Any:
 
 
 def _python_generator() -> Any:
-    return random.getstate.__self__  # type: ignore[attr-defined]  # the functions are its methods
+    return getattr(random.getstate, "__self__", None)  # the functions of the module are its methods
 
 
 def _bytes_of_python() -> bytes | None:
