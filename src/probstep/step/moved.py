@@ -31,7 +31,6 @@ COUPLED_DECAY = (
 PIECE = 1 << 17  # elements at a time on the CPU
 PIECE_ELSEWHERE = 1 << 26  # larger, since there every call has a price
 
-
 Parts = list[Tensor]  # of a sum
 
 
@@ -95,10 +94,11 @@ class Moved(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is an ordinary tensor of single precision, with such a gradient, on the CPU."""
+        """Whether it and its gradient are ordinary tensors of single precision, held here alone."""
         before, grad = self.before, self.grad
-        is_dense = before.is_cpu and not grad.is_sparse and self.origin is before
-        return is_dense and before.dtype is grad.dtype is torch.float32 and self.share == 1.0
+        is_ordinary = type(before) is type(grad) is Tensor and before.is_cpu and not grad.is_sparse
+        is_single = before.dtype is grad.dtype is torch.float32
+        return is_ordinary and is_single and self.origin is before and self.share == 1.0
 
     def squares(self) -> Iterator[Tensor]:
         """Give, in parts, the squared norm before the step."""
