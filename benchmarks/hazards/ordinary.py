@@ -165,6 +165,21 @@ def digits_conv(_: Path) -> Problem:
     return Problem(train, test, conv, size=32)
 
 
+def digits_autoencoder(_: Path) -> Problem:
+    (x, _), _ = digits()
+    return Problem((x, x), None, lambda: mlp(64, 48, 12, 48, 64, act=nn.Tanh), F.mse_loss, 32)
+
+
+def low_rank(_: Path) -> Problem:
+    """Return 40 % of the cells of a matrix of rank three, with little noise."""
+    stream = generator(34)
+    left, right = torch.randn(150, 3, generator=stream), torch.randn(120, 3, generator=stream)
+    cells = (torch.rand(150, 120, generator=stream) < 0.4).nonzero()
+    values = (left @ right.T)[cells[:, 0], cells[:, 1]]
+    noisy = values + 0.1 * torch.randn(len(values), generator=stream)
+    return Problem((cells, noisy), None, lambda: Factors(150, 120, 5, False, 0.2), F.mse_loss, 64)
+
+
 def two_decades(_: Path) -> Problem:
     return Problem(regression(32), None, lambda: mlp(20, 64, 1), F.mse_loss, 32)
 
@@ -186,6 +201,8 @@ PROBLEMS: dict[str, tuple[Callable[[Path], Problem], Half]] = {
     "fmnist_logreg": (fmnist_logreg, "tuning"),
     "noisy_attention": (noisy_attention, "tuning"),
     "two_decades": (two_decades, "tuning"),
+    "digits_autoencoder": (digits_autoencoder, "tuning"),
+    "low_rank": (low_rank, "tuning"),
     "char_gpt": (char_gpt, "kept"),
     "fmnist_autoencoder": (fmnist_autoencoder, "kept"),
     "fmnist_2c2d": (fmnist_2c2d, "kept"),
