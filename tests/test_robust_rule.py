@@ -60,6 +60,7 @@ def cliff(theta):
     return torch.where(theta > 0.5, theta**2, torch.full_like(theta, torch.inf)).sum()
 
 
+@pytest.mark.filterwarnings("ignore:The scale has fallen")  # as it must, towards a cliff
 def test_a_bad_step_is_taken_back_and_the_base_has_stepped_once():
     theta = nn.Parameter(torch.ones(1, dtype=torch.float64))
     opt = ProbStep(torch.optim.Adam([theta], lr=1e-3), RobustRule(), probe=probstep.EveryStep())

@@ -1,7 +1,6 @@
 """What users get wrong is named, what they may set holds, and what is shown is true."""
 
 import copy
-import importlib
 import math
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-import probstep
 from probstep import ProbStep, RobustRule
 
 from .cases import (
@@ -327,24 +325,8 @@ def test_the_effective_rate_has_one_name_per_group():
 # Old names
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [("inference", "step_factor"), ("covariance", "diagonal")]
-)
-def test_modules_are_found_under_their_old_names_with_a_warning(module, name):
-    new = importlib.import_module(f"probstep.theory.{module}")
-    old = importlib.import_module(f"probstep.{module}")
-    assert getattr(probstep, module) is old
-    with pytest.warns(DeprecationWarning, match=f"from probstep.theory.{module}"):
-        assert getattr(old, name) is getattr(new, name)
-
-
 def test_importing_the_package_warns_of_nothing():
-    code = "import probstep, probstep.inference, probstep.covariance"
+    code = "import probstep, probstep.theory.inference, probstep.theory.covariance"
     subprocess.run(
         [sys.executable, "-W", "error::DeprecationWarning:probstep", "-c", code], check=True
     )
-
-
-def test_a_name_that_never_was_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="nothing"):
-        probstep.inference.nothing  # noqa: B018

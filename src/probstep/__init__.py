@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # what few trainings use; `__getattr__` imports it
     from .suggestion import Suggestion as Suggestion
     from .watching import watch as watch
 
-__version__ = "0.2.0"  # the one place: pyproject.toml reads it here
+__version__ = "0.3.0"  # the one place: pyproject.toml reads it here
 
 CLASSES = ("SGD", "Adagrad", "Adam", "AdamW", "Muon", "RMSprop", "wrap")
 LATER = {
@@ -57,13 +57,10 @@ LATER = {
     "Suggestion": ".suggestion",
     "watch": ".watching",
 }
-OLD_MODULES = ("covariance", "inference")
 
 
 def __getattr__(name: str) -> Any:
     """Import what a name stands for when it is first used: `import probstep` shall be fast."""
-    if name in OLD_MODULES:
-        return importlib.import_module(f".{name}", __name__)
     if name in LATER:
         value = getattr(importlib.import_module(LATER[name], __name__), name)
         globals()[name] = value

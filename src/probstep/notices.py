@@ -114,6 +114,11 @@ class Notices:
         if factor not in (0.0, 1.0):
             self._once("slope", wrong_slope(factor))
 
+    def of_rule(self, complaint: str) -> None:
+        """Say what the rule has to say about the losses, if anything."""
+        if complaint:
+            self._once("rule", complaint)
+
     def of_scale(self, memory: Memory) -> None:
         """Say that the scale is dead or absurd."""
         scale, health = memory.scale, memory.health

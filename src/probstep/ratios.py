@@ -23,7 +23,7 @@ ENOUGH = 3  # probes of a member alone, before its ratio moves
 GAIN = 0.5  # the share of the way to equal bends that a ratio goes at a probe
 MOST = math.log(2.0)  # no ratio moves further than by this factor at a probe
 FLOOR = 0.1  # the least weight of a probe in an average: it is taken over about ten of them
-FLOORS = dict.fromkeys(("cosine", "curvature", "log_gradient_per_length"), FLOOR)
+FLOORS = dict.fromkeys(("cosine", "root_curvature", "log_gradient_per_length"), FLOOR)
 
 
 @dataclass(slots=True)
@@ -145,6 +145,7 @@ class Ratios:
         rows = []
         for k in range(count):
             told = {name: values[k] for name, values in plain["belief"].items()}
+            told = belief.renewed(told) if "curvature" in told else told
             row = {name: values[k] for name, values in columns.items()}
             rows.append(restored(Member, row | {"belief": told}))
         rest = {name: plain[name] for name in ("forwards", "turn", "is_wanted", "tried_at", "wait")}
@@ -178,7 +179,7 @@ def learn(member: Member, seen: Observation) -> bool:
     if not (is_visible and math.isfinite(step.loss) and step.rate > 0):
         return False
     news = belief.measure(seen, with_curvature=True)
-    if "curvature" not in news:
+    if "root_curvature" not in news:
         return False
     belief.learn(member.belief, news, floors=FLOORS)
     return True
@@ -189,7 +190,7 @@ def balance(ratios: Ratios, scale: float) -> None:
 
     Their geometric mean stays: the common scale is the rule's business.
 
-    >>> beliefs = [Belief(probes=3, cosine=1.0, curvature=bent) for bent in (4.0, 1.0)]
+    >>> beliefs = [Belief(probes=3, cosine=1.0, root_curvature=bent) for bent in (2.0, 1.0)]
     >>> ratios = Ratios([Member(1.0, True, belief) for belief in beliefs])
     >>> for _ in range(9):
     ...     balance(ratios, scale=1.0)
@@ -210,7 +211,9 @@ def balance(ratios: Ratios, scale: float) -> None:
 def _aim(member: Member, scale: float) -> float | None:
     """Return the logarithm of the factor to a bend of 1; None where nothing is known of it."""
     told = member.belief
-    if not (member.is_found and told.probes >= ENOUGH and told.cosine > 0 and told.curvature > 0):
+    if not (
+        member.is_found and told.probes >= ENOUGH and told.cosine > 0 and told.root_curvature > 0
+    ):
         return None
     aim = belief.aimed_factor(told, 1.0, scale * member.ratio)
     return math.log(aim) if 0 < aim < math.inf else None

@@ -245,6 +245,7 @@ class Stepper:
             self._notices.of_refusal(outcome.refusal)
         self._notices.of_probe(outcome.probe, memory)
         self._notices.of_slope(memory)
+        self._notices.of_rule(self._parts.rule.complaint(memory.rule))
 
     def _remember(
         self, memory: Memory, loss: Tensor | None, taken: Unprobed, ranks: Ranks, *, has_probe: bool

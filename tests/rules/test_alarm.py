@@ -1,4 +1,4 @@
-"""The alarm: a surprising loss asks for a probe, and what that confirms holds the scale back."""
+"""The alarm: a surprising loss asks for a probe, and several in short order are a new level."""
 
 import math
 
@@ -72,15 +72,6 @@ def test_a_new_level_is_told_once_and_the_count_begins_anew():
     assert told == [False, False, True, False, False, True]
 
 
-def test_the_scale_may_rise_above_a_ceiling_in_proportion_to_time():
-    state = Alarm(ceiling=0.5, confirmed_at=40)
-    assert [alarm.largest_scale(state, t) for t in (40, 60, 80)] == pytest.approx([0.5, 0.75, 1.0])
-
-
-def test_before_any_surprise_was_confirmed_there_is_no_ceiling():
-    assert alarm.largest_scale(Alarm(), t=7) == math.inf
-
-
 # The rule that composes it
 
 
@@ -132,42 +123,13 @@ def test_one_outlier_passes_neither_for_a_rise_of_the_loss_nor_for_noise():
     assert with_outlier.bound.recent == pytest.approx(without.bound.recent, rel=0.02)
 
 
-def test_a_surprise_that_the_probe_does_not_confirm_costs_nothing():
-    rule = RobustRule()
-    state, scale = trained(100.0)
-    assert rule.judge(state, probe(scale)).factor == rule.up
-    assert state.alarm.ceiling == math.inf
-
-
-CONFIRMING = {"a loss still high": {"loss": 5.0}, "a step that was shortened": {"tries": 2}}
-
-
-@pytest.mark.parametrize("case", CONFIRMING)
-def test_a_surprise_that_the_probe_confirms_holds_the_scale_until_the_time_has_doubled(case):
-    rule = RobustRule()
-    state, scale = trained(100.0)
-    at = state.t
-    scale *= rule.judge(state, probe(scale, **CONFIRMING[case])).factor
-    assert rule.judge(state, probe(scale)).factor == 1.0
-    state.t = 2 * at
-    assert rule.judge(state, probe(scale)).factor == rule.up
-    assert rule.judge(state, probe(2 * scale)).factor == 1.0
-
-
-@pytest.mark.parametrize("case", CONFIRMING)
-def test_without_a_surprise_there_is_nothing_to_confirm(case):
-    rule = RobustRule()
-    state, scale = trained()
-    rule.judge(state, probe(scale, **CONFIRMING[case]))
-    assert state.alarm.ceiling == math.inf
-
-
-def test_only_the_first_probe_after_a_surprise_answers_it():
-    rule = RobustRule()
-    state, scale = trained(100.0)
-    rule.judge(state, probe(scale))
-    rule.judge(state, probe(scale, loss=5.0))
-    assert state.alarm.ceiling == math.inf
+def test_a_surprise_costs_nothing_and_the_first_probe_answers_it():
+    rule = RobustRule(doubt=0.9)
+    (surprised, scale), (quiet, _) = trained(100.0), trained(1.0)
+    assert surprised.alarm.is_asking
+    assert rule.judge(surprised, probe(scale)) == rule.judge(quiet, probe(scale))
+    assert not surprised.alarm.is_asking
+    assert not rule.is_due(surprised)
 
 
 def test_a_new_level_of_the_loss_begins_its_averages_anew():
@@ -201,36 +163,11 @@ def test_without_the_level_a_lasting_rise_begins_nothing_anew():
     assert not rule.is_searching(state)
 
 
-def test_without_the_ceiling_a_confirmed_surprise_holds_nothing_back():
-    rule = RobustRule(without=frozenset({"ceiling"}))
-    state, scale = trained(100.0, rule=rule)
-    scale *= rule.judge(state, probe(scale, loss=5.0)).factor
-    assert rule.judge(state, probe(scale)).factor == rule.up
-
-
 def test_a_surprise_halves_a_rate_above_all_that_was_searched_at_once():
     rule = RobustRule()
     for multiplier, expected in ((1.0, 1.0), (1.5, 0.5)):
         state, scale = trained()
         assert rule.notice(state, 100.0, scale, Setting(multiplier)) == expected
-
-
-def test_what_a_confirmed_surprise_leaves_is_at_least_half_of_where_it_came():
-    state = Alarm()
-    alarm.ask(state, scale=1.0)
-    alarm.ask(state, scale=0.1)  # of the same episode
-    alarm.answer(state, scale=0.01, t=100, is_confirmed=True)
-    assert state.ceiling == 0.5
-    alarm.ask(state, scale=0.4)
-    alarm.answer(state, scale=0.3, t=200, is_confirmed=True)
-    assert (state.ceiling, state.confirmed_at) == (0.3, 200)
-
-
-def test_a_new_level_lifts_the_ceiling():
-    state = Alarm(ceiling=0.1)
-    for _ in range(3):
-        alarm.is_new_level(state, is_surprise=True)
-    assert state.ceiling == math.inf
 
 
 def test_a_surprise_leaves_what_probes_have_said():
@@ -245,4 +182,12 @@ def test_the_probe_that_a_surprise_asks_for_does_not_wait_for_the_budget():
     state.forwards = int(at_once + per_step * state.t) + 1
     assert rule.is_due(state)
     state.forwards += int(1.5 * per_step * state.t) + 1
+    assert not rule.is_due(state)
+
+
+def test_without_the_reserve_that_probe_waits():
+    rule = RobustRule(without=frozenset({"reserve"}))
+    state, _ = trained(100.0, rule=rule)
+    at_once, per_step = rule.budget
+    state.forwards = int(at_once + per_step * state.t) + 1
     assert not rule.is_due(state)

@@ -1,6 +1,5 @@
 """The rule is alive: whatever it has seen, once the world is quiet a scale that is too low rises."""
 
-import math
 from dataclasses import dataclass
 
 from hypothesis import given
@@ -98,7 +97,6 @@ def rises_tenfold(history, steps):
     for noise, slope, bend in history:
         training.loss = 100 * noise
         training.step(slope, bend)
-    training.state.alarm.ceiling = math.inf  # the ceiling has a test of its own, below
     training.state.alarm.is_asking = False
     training.loss, training.scale = 100.0, training.state.search.found / 100
     goal = 10 * training.scale
@@ -112,25 +110,3 @@ def rises_tenfold(history, steps):
 @given(ordinary.filter(bool))
 def test_a_scale_far_below_what_was_found_rises_tenfold_within_100_steps(history):
     assert rises_tenfold(history, steps=100)
-
-
-def confirmed():
-    """A training in which a probe has just confirmed a surprise."""
-    training = Training(RULE.init(), scale=1.0)
-    for _ in range(20):
-        training.step(slope=1e-3, bend=1.0)
-    training.loss *= 2
-    training.step(slope=1e-3, bend=1.0)
-    training.step(slope=1e-3, bend=1.0)
-    training.loss /= 2  # a third surprise would be a new level
-    return training
-
-
-def test_after_a_confirmed_surprise_it_returns_to_half_and_rises_above_no_sooner_than_time_does():
-    training = confirmed()
-    alarm = training.state.alarm
-    at, ceiling = alarm.confirmed_at, alarm.ceiling
-    assert alarm.suspect / 2 <= ceiling < math.inf
-    for _ in range(100):
-        training.step(slope=1e-3, bend=0.0)
-        assert training.scale <= max(ceiling, alarm.suspect) * training.state.t / at

@@ -105,6 +105,11 @@ class PaperRule:
         """Say no: Algorithm 1 is told no losses."""
         return False
 
+    def complaint(self, state: PaperState) -> str:
+        """Say nothing: the rule judges single steps."""
+        del state
+        return ""
+
     def metrics(self, state: PaperState) -> dict[str, float]:  # noqa: ARG002
         """Return nothing: the state is empty."""
         return {}

@@ -167,6 +167,10 @@ class Rule(Protocol):
         """Say whether the loss that was told last began another level of losses, for the history."""
         ...
 
+    def complaint(self, state: Any) -> str:
+        """Return what the user should be told once: the rule cannot judge this loss; "" if it can."""
+        ...
+
     def metrics(self, state: Any) -> dict[str, float]:
         """Return what a logger may want to see of the state."""
         ...

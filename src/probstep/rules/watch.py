@@ -135,6 +135,10 @@ class WatchRule:
         del proposal
         return 1.0
 
+    def complaint(self, state: WatchState) -> str:
+        """Say what the robust rule says of the losses."""
+        return self.robust.complaint(state.robust)
+
     def metrics(self, state: WatchState) -> dict[str, float]:
         """Return the last reading: the rate over the rate allowed; NaN before there is one."""
         return {"rate_factor": state.factor or math.nan}
@@ -234,5 +238,5 @@ def _excess_by_noise(robust: RobustState, setting: Setting) -> float:
     """Return how many times more the steps promise than there is to gain; 0 if it is not known."""
     if robust.losses < NOISE_AFTER:
         return 0.0
-    allowed = bound.progress(robust.bound, robust.losses, setting)
+    allowed = bound.largest_slope(robust.bound, robust.losses, setting)
     return setting.multiplier * robust.belief.slope / max(allowed, bound.LEAST_SLOPE)

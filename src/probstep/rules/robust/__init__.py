@@ -1,11 +1,12 @@
 """RobustRule: any initial rate, any momentum, few probes. Scalars in, a factor for the scale out.
 
-`rule` composes four parts, each a small state and the functions that change it:
+`rule` composes four parts, each a small state and the functions that change it; `limits` says what they
+together allow:
 
 - `search` finds the order of magnitude of the rate on the first batch;
 - `belief` averages what probes say about slope and curvature, and knows how sure that is;
 - `bound` limits the scale by what the losses of all steps say is left to gain;
-- `alarm` lowers the scale when a loss is surprisingly high, and raises it again after a false alarm.
+- `alarm` asks for a probe when a loss is surprisingly high, and sees that the loss has a new level.
 
 Symbols of docs/algorithm.md; e = c * scale is the rate of a step (c: the schedule's multiplier), and
 phi/e, |v|/e are slope and length of the step at rate 1. The *bend* of a step is 2 - r: curvature over

@@ -2,12 +2,14 @@
 
 The averages are those of a Kalman filter on the logarithm of the scale: the less is known, the more a
 probe counts. Slope and curvature are averaged apart and divided afterwards, because the ratio of one
-probe is noisy and has no mean.
+probe is noisy and has no mean. Of curvature the root is averaged: one step into a wall, with a
+curvature a thousand times the usual, is forgotten after some probes instead of hundreds.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...plain import FINITE, refuse_outside
 from ..protocol import Observation
@@ -15,8 +17,6 @@ from ..protocol import Observation
 UNKNOWN = 1.0  # the variance of log scale at which nothing is known
 DRIFT, LEAST_DRIFT = 0.1, 2e-4  # it grows by max(0.1/t, 2e-4) per step, as problems calm down
 
-# Cosine and curvature are noisier than the slope: a probe counts half as much for them.
-SHARES = {"cosine": 0.5, "curvature": 0.5}
 # The size of the gradients changes all the time: a probe never counts less for it than this.
 FLOORS = {"log_gradient_per_length": 0.3}
 
@@ -31,7 +31,7 @@ class Belief:
         variance: Of log scale.
         probes: How many probes are in the averages.
         cosine: Of the angle between gradient and step.
-        curvature: v'Hv / |v|^2, along the step.
+        root_curvature: The root of v'Hv / |v|^2, along the step, with its sign.
         slope: phi.
         steepness: |phi|.
         relative_slope: phi / f.
@@ -41,7 +41,7 @@ class Belief:
     variance: float = UNKNOWN
     probes: int = 0
     cosine: float = 0.0
-    curvature: float = 0.0
+    root_curvature: float = 0.0
     slope: float = 0.0
     steepness: float = 0.0
     relative_slope: float = 0.0
@@ -53,7 +53,7 @@ class Belief:
             variance=(0.0, UNKNOWN),
             probes=(0, math.inf),
             cosine=(-1.0, 1.0),
-            curvature=FINITE,
+            root_curvature=FINITE,
             slope=FINITE,
             steepness=(0.0, FINITE[1]),
             relative_slope=FINITE,
@@ -61,22 +61,30 @@ class Belief:
         )
 
 
+def renewed(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a belief of version 0.2.0, as plain numbers, in today's form.
+
+    >>> renewed({"curvature": 4.0})
+    {'root_curvature': 2.0}
+    """
+    told = dict(told)
+    curvature = told.pop("curvature")
+    if isinstance(curvature, float):  # what is no number is refused with the others
+        curvature = math.copysign(math.sqrt(abs(curvature)), curvature)
+    return told | {"root_curvature": curvature}
+
+
 def drift(belief: Belief, t: int) -> None:
     """Be less sure at step t than at the step before."""
     belief.variance = min(UNKNOWN, belief.variance + max(DRIFT / t, LEAST_DRIFT))
 
 
-def doubt(belief: Belief) -> None:
-    """Keep the averages, but let the next probes count as much as the first ones did."""
-    belief.variance = UNKNOWN
+def doubt(belief: Belief, variance: float = UNKNOWN) -> None:
+    """Keep the averages, but let the next probes count more: by default as much as the first ones."""
+    belief.variance = max(belief.variance, variance)
 
 
-def learn(
-    belief: Belief,
-    news: Mapping[str, float],
-    shares: Mapping[str, float] = SHARES,
-    floors: Mapping[str, float] = FLOORS,
-) -> None:
+def learn(belief: Belief, news: Mapping[str, float], floors: Mapping[str, float] = FLOORS) -> None:
     """Average what a probe measured, with the weight that a Kalman filter gives a variance of 1.
 
     >>> belief = Belief()
@@ -88,7 +96,7 @@ def learn(
     belief.variance *= 1 - kalman
     belief.probes += 1
     for name, value in news.items():
-        weight = max(kalman * shares.get(name, 1.0), 1 / belief.probes, floors.get(name, 0.0))
+        weight = max(kalman, 1 / belief.probes, floors.get(name, 0.0))
         average = getattr(belief, name)
         setattr(belief, name, average + weight * (value - average))
 
@@ -100,7 +108,7 @@ def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
 
     >>> from probstep.rules import Norms, Proposal
     >>> step = Proposal(loss=2.0, slope=1.0, rate=0.5, norms=Norms(gradient=2.0, length=1.0))
-    >>> measure(Observation(step, loss_after=1.5), with_curvature=True)["curvature"]
+    >>> measure(Observation(step, loss_after=1.5), with_curvature=True)["root_curvature"]
     1.0
     """
     step = seen.step
@@ -120,25 +128,25 @@ def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
         news["relative_slope"] = slope / step.loss
     if with_curvature and whole_length > TINY:
         bent = 2 * (step.slope - (step.loss - seen.loss_after))  # v'Hv, on a quadratic
-        news["curvature"] = bent / whole_length / whole_length
+        news["root_curvature"] = math.copysign(math.sqrt(abs(bent)) / whole_length, bent)
     return {name: value for name, value in news.items() if abs(value) < HUGE**2}
 
 
 def aimed_factor(belief: Belief, target: float, scale: float) -> float:
     """Return the factor that brings the averaged bend to its target; infinite without curvature.
 
-    >>> aimed_factor(Belief(cosine=1.0, curvature=2.0), target=1.0, scale=0.25)
-    2.0
+    >>> aimed_factor(Belief(cosine=1.0, root_curvature=2.0), target=1.0, scale=0.25)
+    1.0
     """
     if belief.cosine <= 0:  # the momentum goes uphill, which no rate can change
         return 1.0
-    if belief.curvature <= 0:
+    if belief.root_curvature <= 0:
         return math.inf
     slope_per_length = belief.cosine * math.exp(belief.log_gradient_per_length)
-    return target * (slope_per_length / belief.curvature) / scale
+    return target * (slope_per_length / belief.root_curvature / belief.root_curvature) / scale
 
 
 def slope_at(belief: Belief, loss: float) -> float:
-    """Return the slope to expect at this loss: in proportion to a positive one."""
-    is_relative = loss > 0 and belief.relative_slope > 0
+    """Return the slope to expect at this loss: in proportion to a positive one, as far as is known."""
+    is_relative = loss > 0 and belief.relative_slope != 0
     return belief.relative_slope * loss if is_relative else belief.slope

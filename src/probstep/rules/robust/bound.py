@@ -2,7 +2,7 @@
 
 In a stationary state the excess of the loss that a rate causes is proportional to phi (docs/robust.md
 derives it), so phi must not promise more than training can still gain. What it can gain is read from
-two averages of the loss; and it is never more than the loss itself, if that is positive.
+two averages of the loss over time, with the standard error of what they say.
 """
 
 import math
@@ -11,73 +11,143 @@ from dataclasses import dataclass
 from ...plain import FINITE, refuse_outside
 from ..protocol import Setting
 
-SLOW, FAST = 3.0, 12.0  # exponents of the two power laws in t that weight the averages of the loss
+SLOW, FAST = (
+    3.0,
+    12.0,
+)  # exponents of the two power laws in time that weight the averages of the loss
+HEAD_START = 30.0  # steps that are added to time: a training is taken to last at least so long
 KNOWN_AFTER = 3  # losses: fewer show no trend
-NOISE = 0.5  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, less with small batches
-FALL = 2.0  # the bound lowers the scale no faster than t^-2
-DECAY = 2.0  # under a decay to zero the rate to come is half of the present one, on average
+NOISE = 0.4  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, less with small batches
+LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
+HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
+CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
+FALL = 2.0  # where the gain is uncertain the bound lowers the scale no faster than t^-2
+DECAY = 3.0  # what noise does under a decay, later and lower rates undo for the most part
+DECAY_OF_ALL = 2.0  # the same for the bound by the loss itself
 LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale without limit
-STRETCH = 1 / (1 / SLOW - 1 / FAST)  # from the averages to a fall per e-fold of time
 LEAST_SLOPE = 1e-30  # what is always allowed, so that the scale stays above 0
+DEVIATIONS = 1.25  # standard deviations in a mean absolute error of normal numbers: sqrt(pi / 2)
 
 
 @dataclass(slots=True)
 class Bound:
-    """Averages of the loss over steps.
+    """Averages of the loss over steps, and of the logarithm of time with the same weights.
 
     Args:
-        recent: With the weight FAST/t of the newest loss.
-        older: With the weight SLOW/t of the newest loss.
-        spread: The variance of the loss around `recent`.
+        recent: With the weight FAST / time of the newest loss.
+        older: With the weight SLOW / time of the newest loss.
+        recent_time: Of log time, weighted as `recent`.
+        older_time: Of log time, weighted as `older`.
+        error: The mean absolute difference of a loss from `recent`.
+        recent_squares: The sum of the squared weights in `recent`.
+        older_squares: The sum of the squared weights in `older`.
+        products: The sum of the products of both weights.
         peak: The schedule's largest multiplier so far.
     """
 
     recent: float = 0.0
     older: float = 0.0
-    spread: float = 0.0
+    recent_time: float = 0.0
+    older_time: float = 0.0
+    error: float = 0.0
+    recent_squares: float = 1.0
+    older_squares: float = 1.0
+    products: float = 1.0
     peak: float = 0.0
 
     def __post_init__(self) -> None:
+        positive = (0.0, FINITE[1])
         refuse_outside(
-            self, recent=FINITE, older=FINITE, spread=(0.0, FINITE[1]), peak=(0.0, math.inf)
+            self,
+            recent=FINITE,
+            older=FINITE,
+            recent_time=FINITE,
+            older_time=FINITE,
+            error=positive,
+            recent_squares=positive,
+            older_squares=positive,
+            products=positive,
+            peak=(0.0, math.inf),
         )
 
 
 def average(bound: Bound, loss: float, count: int) -> None:
     """Average a loss, the `count`-th of its level."""
+    time = count + HEAD_START
+    now = math.log(time)
     if count == 1:
         bound.recent = bound.older = loss
-    weight, error = min(1.0, FAST / count), loss - bound.recent
-    if count > 2:
-        bound.spread = (1 - weight) * (bound.spread + weight * error**2)
-    else:
-        bound.spread = error**2
-    bound.recent += weight * error
-    bound.older += min(1.0, SLOW / count) * (loss - bound.older)
+        bound.recent_time = bound.older_time = now
+        bound.recent_squares = bound.older_squares = bound.products = 1.0
+        bound.error = 0.0
+        return
+    fast, slow, error = FAST / time, SLOW / time, loss - bound.recent
+    bound.error += max(fast, 1 / (count - 1)) * (abs(error) - bound.error)
+    bound.recent += fast * error
+    bound.older += slow * (loss - bound.older)
+    bound.recent_time += fast * (now - bound.recent_time)
+    bound.older_time += slow * (now - bound.older_time)
+    bound.recent_squares += fast * (fast - (2 - fast) * bound.recent_squares)
+    bound.older_squares += slow * (slow - (2 - slow) * bound.older_squares)
+    bound.products += fast * slow - (fast + slow - fast * slow) * bound.products
 
 
-def progress(bound: Bound, count: int, setting: Setting) -> float:
+def gain(bound: Bound, count: int) -> tuple[float, float]:
+    """Return G = -d(mean loss)/d(log time), and its standard error; 0 and infinity before it is known.
+
+    The averages differ by what the loss has fallen between their mean times. The error is that of
+    losses which are independent of each other.
+    """
+    if count < KNOWN_AFTER:
+        return 0.0, math.inf
+    between = max(bound.recent_time - bound.older_time, math.ulp(1.0))  # above 0, but for rounding
+    squares = max(bound.recent_squares + bound.older_squares - 2 * bound.products, 0.0)
+    deviation = DEVIATIONS * bound.error
+    return (bound.older - bound.recent) / between, deviation * math.sqrt(squares) / between
+
+
+def largest_slope(bound: Bound, count: int, setting: Setting, errors: float = CAUTIOUS) -> float:
     """Return the largest phi that noise allows: N = NOISE * G for N = phi / (4 (1 - beta)).
 
-    N is the excess of the loss that noise causes at this rate, G = -d(mean loss)/d(log t) what the next
-    e-fold of time gains. A lower rate would lose progress, a higher one gain noise. G is known up to a
-    standard error, and counts at least as much: where there is no evidence there is hardly a bound.
+    N is the excess of the loss that noise causes at this rate, G what the next e-fold of time gains. A
+    lower rate would lose progress, a higher one gain noise. Where G is not known, what there is to gain
+    is a part of the loss, and no more than the error: no evidence, hardly a bound. It is never more
+    than the loss itself, if that is above zero.
+
+    Args:
+        bound: The averages.
+        count: How many losses they hold.
+        setting: What the optimizer's settings say of the step.
+        errors: How many standard errors are added to G.
     """
-    fallen = STRETCH * (bound.older - bound.recent)
-    error = 2 * STRETCH * math.sqrt(bound.spread / count)
-    allowed = 4 * (1 - setting.beta) * NOISE * max(fallen, error)
-    return DECAY * allowed if setting.multiplier < bound.peak else allowed
+    fallen, error = gain(bound, count)
+    if error < math.inf:
+        fallen += errors * error
+    elif errors > 0:
+        return math.inf
+    size = math.hypot(bound.recent, DEVIATIONS * bound.error)
+    is_decay = setting.multiplier < bound.peak
+    left = max(DECAY * fallen if is_decay else fallen, min(error, HOPE * size))
+    if errors > 0:
+        left = max(left, LEAST_HOPE * size)
+    if bound.recent > 0:
+        left = min(left, DECAY_OF_ALL * bound.recent if is_decay else bound.recent)
+    return 4 * (1 - setting.beta) * NOISE * left
 
 
-def loss_share(loss: float, target: float, setting: Setting) -> float:
-    """Return how much of the loss phi may promise; Polyak's step promises all, without momentum.
+def is_rising(bound: Bound, count: int) -> bool:
+    """Say whether the loss rises, by more than its noise explains."""
+    fallen, error = gain(bound, count)
+    return fallen + 2 * error < 0
 
-    With momentum it is less: N, the excess that noise causes, may be NOISE times all that is left.
 
-    >>> round(loss_share(2.0, target=1.0, setting=Setting(beta=0.9)), 3)
-    0.4
+def first_slope(loss: float, setting: Setting) -> float:
+    """Return how much of the first loss phi may promise: as if there was that hope to gain.
+
+    >>> round(first_slope(2.0, Setting(beta=0.9)), 3)
+    0.16
     """
-    return min(target, 4 * (1 - setting.beta) * NOISE) * loss
+    return 4 * (1 - setting.beta) * NOISE * HOPE * abs(loss)
 
 
 def largest_scale(allowed: float, slope: float, setting: Setting) -> float:

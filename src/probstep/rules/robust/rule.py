@@ -6,36 +6,46 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..protocol import Decision, Observation, Proposal, Setting
-from . import alarm, belief, bound, search
+from . import alarm, belief, bound, limits, search
+from .limits import DOWN, scale_of
 from .state import RobustState, restore
 
-DOWN = 0.5  # the smallest factor for the scale, per step and per probe
 LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
 REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
 FALLEN = 0.1  # of the scale that was found: below it, a new level of the loss calls for a search
-RESERVE = 1.5  # times the budget per step: forward passes that are kept for surprises
+RESERVE = (
+    1.5  # times the budget per step: forward passes that are kept for surprises and great doubt
+)
 RESERVED_UNTIL = 1000  # steps: so long that reserve grows
-STRAIGHT_PROBES = 2  # in a row, after which the scale returns fast to what was found
-RETURN_TO = 0.5  # of what was found: up to there it returns fast
-RETURN_BY = 4.0  # the largest factor of a probe until then
+GREAT_DOUBT = 0.25  # the variance of log scale from which on a probe may draw on it
 FAINT = 0.01  # a schedule's multiplier, below which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
+HELD = 100  # losses that rose without a bend, after which the user is told
 TRIES = 20  # forward passes on one step, after which it is kept as it is
+
+NO_OBJECTIVE = (
+    f"{HELD} times the losses have risen although probed steps lowered the loss of their own batch as "
+    "promised. So it is not the learning rate that raises them, and the rate is kept while that lasts. "
+    "Either the data change (batches sorted by class, a weight that grows), or the loss is not what "
+    "training is to reduce (a policy gradient, an adversary, bootstrapped targets): then no rule can "
+    "judge a rate by it. Take a fixed rate there, or opt.freeze() once the rate is good."
+)
 
 # Parts that can be left out, to measure what they are for (benchmarks/ablations.py).
 PARTS = {
-    "progress": "the bound by noise: its excess loss against the gain of the next e-fold of time",
-    "loss_share": "the bound by a share of the loss",
-    "curvature": "the aim at a bend: without it the bounds alone limit the scale",
+    "noise": "the bound by noise: its excess loss against the gain of the next e-fold of time",
+    "certain": "what the bound says for certain is done at once, not slowly",
+    "hold": "a rise of the losses that no probe can explain by a bend does not lower the scale",
+    "share": "the search ends where a step promises its share of the loss",
+    "curvature": "the aim at a bend: without it the bound alone limits the scale",
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
     "restraint": "a step that went too far does not raise the scale",
+    "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
-    "ceiling": "after a surprise that a probe confirmed the scale returns slowly",
     "level": "surprises in short order begin these averages anew",
-    "return": "below what was found the scale rises fast after straight probes",
+    "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
-    "shares": "cosine and curvature are averaged over more probes than the slope",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
 }
 
@@ -105,7 +115,8 @@ class RobustRule:
         at_once, per_step = self.budget
         is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
         allowed = at_once + per_step * state.t
-        if state.alarm.is_asking:  # it must not wait: what blows up grows at every step
+        is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
+        if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
             allowed += RESERVE * per_step * min(state.t, RESERVED_UNTIL)
         return (is_uncertain or state.alarm.is_asking) and state.forwards < allowed
 
@@ -118,11 +129,14 @@ class RobustRule:
         state.forwards = state.unseen = 0  # a new search, a new budget
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = 0.0
-        state.alarm.ceiling = math.inf
 
     def metrics(self, state: RobustState) -> dict[str, float]:
         """Return the standard deviation of log scale."""
         return {"log_scale_deviation": math.sqrt(state.belief.variance)}
+
+    def complaint(self, state: RobustState) -> str:
+        """Say it if the losses are not what the rule reduces."""
+        return NO_OBJECTIVE if state.held >= HELD else ""
 
     def is_new_level(self, state: RobustState) -> bool:
         """Say whether the averages of the loss began anew with the last loss, not with the first."""
@@ -142,7 +156,7 @@ class RobustRule:
             return DOWN if scale > LEAST_SCALE else 1.0
         is_surprise, is_new_level = self._average_loss(state, loss)
         if is_surprise:
-            alarm.ask(state.alarm, scale)
+            state.alarm.is_asking = True
         if is_new_level and scale < FALLEN * state.search.found:
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
@@ -150,10 +164,7 @@ class RobustRule:
             return 1.0
         if is_surprise and setting.multiplier > 1:
             return DOWN  # a rate above all that was searched needs no further proof
-        largest = self._bound(state, setting)
-        if largest >= scale:
-            return 1.0
-        return bound.slowed(largest / scale, state.losses + 1, DOWN)
+        return limits.lowered(self, state, scale, setting)
 
     def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
         """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
@@ -175,17 +186,6 @@ class RobustRule:
         alarm.average(state.alarm, usual, state.losses)
         bound.average(state.bound, usual, state.losses)
         return is_surprise, is_new
-
-    def _bound(self, state: RobustState, setting: Setting) -> float:
-        """Return the largest scale whose steps promise no more than there is to gain."""
-        if state.losses < bound.KNOWN_AFTER:
-            return math.inf
-        allowed, loss = math.inf, state.bound.recent
-        if "progress" not in self.without:
-            allowed = bound.progress(state.bound, state.losses, setting)
-        if "loss_share" not in self.without and loss > 0:
-            allowed = min(allowed, bound.loss_share(loss, self.target, setting))
-        return bound.largest_scale(allowed, belief.slope_at(state.belief, loss), setting)
 
     # A probed step
 
@@ -220,18 +220,19 @@ class RobustRule:
         if not state.search.is_done:
             return self._search(state, seen, ratio)
         if seen.tries < TRIES and self._is_bad(state, seen):
-            return self._shorten(state, seen, ratio)
+            return self._shorten(state, ratio)
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
-        is_visible = _is_visible(step)
+        is_visible = search.is_visible(step)
         is_straight = is_visible and step.slope > 0 and 2 - ratio < search.STRAIGHT
         state.straight = state.straight + 1 if is_straight else 0
         self._learn(state, seen, with_curvature=is_visible)
-        aimed = belief.aimed_factor(state.belief, self.target, _scale(step))
-        factor = min(max(aimed, DOWN), self._largest_factor(state, step, ratio))
-        limit = self._limit(state, step, aimed, ratio)
-        is_confirmed = seen.tries > 1 or step.loss > state.alarm.mean
-        alarm.answer(state.alarm, factor * _scale(step), state.t, is_confirmed=is_confirmed)
+        aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
+        factor = min(max(aimed, DOWN), limits.largest_factor(self, state, step, ratio))
+        limit = limits.name_of(self, state, step, aimed, ratio)
+        state.alarm.is_asking = False  # this probe was the answer
+        if factor > self.up and limits.are_straight(state):
+            belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
         word = _word(factor) if is_visible else "uninformative"
         return Decision(factor, ratio, word, limit=limit)
 
@@ -240,13 +241,13 @@ class RobustRule:
         again = search.next_length(state.search, seen, bend, room)
         if again is not None:
             return Decision(1.0, ratio, "search", again)
-        if state.belief.probes and not _is_visible(seen.step):
+        if state.belief.probes and not search.is_visible(seen.step):
             state.search = search.Search(has_failed=True)
             return Decision(1.0, math.nan, "uninformative")
         if math.isfinite(bend) and bend > 0:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
-        state.search.found = factor * _scale(seen.step)
+        state.search.found = factor * scale_of(seen.step)
         return Decision(factor, ratio, "search", limit="search")
 
     def _room(self, step: Proposal) -> float:
@@ -254,8 +255,8 @@ class RobustRule:
 
         A loss that has no lowest value (a policy gradient's) is not bent at any length.
         """
-        share = bound.loss_share(abs(step.loss), self.target, step.setting)
-        is_known = share > 0 and step.slope > 0 and "loss_share" not in self.without
+        share = bound.first_slope(step.loss, step.setting)
+        is_known = share > 0 and step.slope > 0 and "share" not in self.without
         return max(share / step.slope, LEAST_SCALE) if is_known else math.inf
 
     def _is_bad(self, state: RobustState, seen: Observation) -> bool:
@@ -269,14 +270,13 @@ class RobustRule:
         is_high = rise > REJECTED * usual + search.VISIBLE * step.resolution
         return is_high and "shortening" not in self.without
 
-    def _shorten(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
+    def _shorten(self, state: RobustState, ratio: float) -> Decision:
         least, most = SHORTER
         again = least
-        if math.isfinite(seen.loss_after):
-            belief.doubt(state.belief)
-            self._learn(state, seen)
-            aimed = belief.aimed_factor(state.belief, self.target, _scale(seen.step))
-            again = min(max(aimed, least), most)
+        if math.isfinite(ratio):
+            # Nothing is learnt from it: the curvature out there is not that of the step to come.
+            bend = 2 - ratio
+            again = min(max(self.target / bend, least), most) if bend > 0 else most
         belief.doubt(state.belief)
         return Decision(1.0, ratio, "reject", again)
 
@@ -285,43 +285,8 @@ class RobustRule:
         belief.learn(
             state.belief,
             belief.measure(seen, with_curvature=with_curvature),
-            shares={} if "shares" in self.without else belief.SHARES,
             floors={} if "floors" in self.without else belief.FLOORS,
         )
-
-    def _largest_factor(self, state: RobustState, step: Proposal, ratio: float) -> float:
-        """Return the largest factor of a probe."""
-        if self._went_too_far(step, ratio):
-            return 1.0
-        largest = self._bound(state, step.setting)
-        if "ceiling" not in self.without:
-            largest = min(largest, alarm.largest_scale(state.alarm, state.t))
-        up = self.up
-        if state.straight >= STRAIGHT_PROBES and "return" not in self.without:
-            up = max(up, min(RETURN_TO * state.search.found / _scale(step), RETURN_BY))
-        return min(up, max(largest / _scale(step), 1.0))
-
-    def _limit(self, state: RobustState, step: Proposal, aimed: float, ratio: float) -> str:
-        """Name what keeps a probe's factor from being higher, for the history."""
-        largest = self._largest_factor(state, step, ratio)
-        if aimed <= largest or self._went_too_far(step, ratio):
-            return "curvature"
-        if largest >= self.up:
-            return "nothing"
-        is_bound = self._bound(state, step.setting) <= alarm.largest_scale(state.alarm, state.t)
-        return "noise" if is_bound or "ceiling" in self.without else "surprise"
-
-    def _went_too_far(self, step: Proposal, ratio: float) -> bool:
-        is_too_far = step.slope > 0 and 2 - ratio > self.target
-        return is_too_far and "restraint" not in self.without
-
-
-def _is_visible(step: Proposal) -> bool:
-    return abs(step.slope) > search.VISIBLE * step.resolution
-
-
-def _scale(step: Proposal) -> float:
-    return step.rate / step.setting.multiplier
 
 
 def _word(factor: float) -> str:

@@ -40,6 +40,11 @@ class Search:
         refuse_outside(self, too_long=(0.0, math.inf), found=(0.0, math.inf))
 
 
+def is_visible(step: Proposal) -> bool:
+    """Say whether a step can change the loss by so much more than its rounding that it can be judged."""
+    return abs(step.slope) > VISIBLE * step.resolution
+
+
 def first_length(proposal: Proposal) -> float:
     """Return the share of a step at which its predicted change of the loss is just visible.
 

@@ -1,13 +1,13 @@
-"""What RobustRule remembers, and how a checkpoint of version 0.1.0 spelled it."""
+"""What RobustRule remembers, and how checkpoints of versions 0.1.0 and 0.2.0 spelled it."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...plain import refuse_outside, restored
+from ...plain import as_plain, refuse_outside, restored
 from .alarm import Alarm
-from .belief import Belief
+from .belief import Belief, renewed
 from .bound import Bound
 from .search import Search
 
@@ -22,6 +22,7 @@ class RobustState:
         losses: How many losses the averages hold: those since the loss has its present level.
         unseen: The probes in a row that could see nothing.
         straight: The probes in a row that saw a slope and no bend.
+        held: The losses that would have lowered the scale, had the probes not been straight.
         search: How far the search of the first batch has come.
         belief: What probes said.
         bound: What the losses say about the gain to come.
@@ -33,6 +34,7 @@ class RobustState:
     losses: int = 0
     unseen: int = 0
     straight: int = 0
+    held: int = 0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
     bound: Bound = field(default_factory=Bound)
@@ -46,6 +48,7 @@ class RobustState:
             losses=(0, math.inf),
             unseen=(0, math.inf),
             straight=(0, math.inf),
+            held=(0, math.inf),
         )
 
 
@@ -63,33 +66,45 @@ FLAT = {
     "steepness": ("belief", "steepness"),
     "relative_slope": ("belief", "relative_slope"),
     "log_ratio": ("belief", "log_gradient_per_length"),
-    "recent": ("bound", "recent"),
-    "older": ("bound", "older"),
-    "spread": ("bound", "spread"),
     "peak": ("bound", "peak"),
-    "mean": ("alarm", "mean"),
-    "mean_spread": ("alarm", "spread"),
-    "ceiling": ("alarm", "ceiling"),
-    "surprised_at": ("alarm", "confirmed_at"),
 }
-# 0.1.0 also watched the norm of the gradient, and lowered the scale at surprises.
-DROPPED = {"log_gradient", "lent"}
+# What it averaged otherwise than today, or not at all.
+DROPPED = {
+    *("recent", "older", "spread", "mean", "mean_spread", "ceiling", "surprised_at"),
+    *("log_gradient", "lent"),
+}
 
 
 def restore(plain: Mapping[str, Any]) -> RobustState:
     """Return the state that a checkpoint carries; raise ValueError if it is another rule's."""
     if plain.keys() == FLAT.keys() | DROPPED:
         plain = _nested(plain)
+    told = plain.get("belief")
+    if isinstance(told, Mapping) and "curvature" in told:
+        plain = _with_new_averages(plain)
     return restored(RobustState, plain)
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {"search": {}, "belief": {}, "bound": {}, "alarm": {}}
+    """Return what 0.1.0 saved in the form of 0.2.0."""
+    nested: dict[str, Any] = {"search": {}, "belief": {}, "bound": {}}
     for key, (*parts, name) in FLAT.items():
         place = nested[parts[0]] if parts else nested
         place[name] = flat[key]
-    t = flat["t"]  # what is no count is refused with the others
-    nested |= {"losses": t - 1 if isinstance(t, int) else t, "unseen": 0, "straight": 0}
-    nested["alarm"] |= {"surprises": 0.0, "is_asking": False, "suspect": 0.0}
     nested["search"] |= {"found": 0.0, "has_failed": False}
-    return nested
+    return nested | {"unseen": 0, "straight": 0}
+
+
+def _with_new_averages(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what 0.2.0 saved in today's form: what probes said stays, the losses begin anew."""
+    bound = plain.get("bound")
+    peak = bound["peak"] if isinstance(bound, Mapping) and "peak" in bound else 0.0
+    fresh = as_plain(RobustState())
+    return {
+        **plain,
+        "belief": renewed(plain["belief"]),
+        "bound": fresh["bound"] | {"peak": peak},
+        "alarm": fresh["alarm"],
+        "losses": 0,
+        "held": 0,
+    }

@@ -1,0 +1,130 @@
+"""What limits the scale: how far it rises at a probe, and how far it falls between probes."""
+
+import math
+from typing import Protocol
+
+from ..protocol import Proposal, Setting
+from . import belief, bound, search
+from .state import RobustState
+
+DOWN = 0.5  # the smallest factor for the scale, per step and per probe
+CLIMB = 2.0  # the largest factor of a probe while a rate is found, and after straight probes
+CLIMBS_UNTIL = 100  # losses of a level: so long the rate is being found
+FAR = 4.0  # how many times a climb must stay below what curvature allows
+STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
+
+
+class Settings(Protocol):
+    """What RobustRule says about limits."""
+
+    @property
+    def target(self) -> float:
+        """The bend that is aimed at."""
+        ...
+
+    @property
+    def up(self) -> float:
+        """The largest factor per probe, as a rule."""
+        ...
+
+    @property
+    def without(self) -> frozenset[str]:
+        """The parts that are left out."""
+        ...
+
+
+def largest_scale(
+    settings: Settings, state: RobustState, setting: Setting, errors: float = bound.CAUTIOUS
+) -> float:
+    """Return the largest scale whose steps promise no more than there is to gain."""
+    if not state.losses or "noise" in settings.without:
+        return math.inf
+    allowed = bound.largest_slope(state.bound, state.losses, setting, errors)
+    slope = belief.slope_at(state.belief, state.bound.recent)
+    return bound.largest_scale(allowed, slope, setting)
+
+
+# Between probes
+
+
+def lowered(settings: Settings, state: RobustState, scale: float, setting: Setting) -> float:
+    """Return the factor by which the bound lowers the scale: slowly, and at once what is certain."""
+    largest = largest_scale(settings, state, setting)
+    if largest >= scale:
+        return 1.0
+    if is_held(settings, state):
+        state.held += 1
+        return 1.0
+    factor = bound.slowed(largest / scale, state.losses + 1, DOWN)
+    if "certain" in settings.without:
+        return factor
+    certain = largest_scale(settings, state, setting, bound.CERTAIN)
+    return min(factor, max(certain / scale, DOWN))
+
+
+def is_held(settings: Settings, state: RobustState) -> bool:
+    """Say whether the losses rise although no step bends: then it is not the rate that raises them.
+
+    Data that change do that, and losses that are no objective: another player's move, a policy's own
+    mistakes. A lower rate would mend neither.
+    """
+    if not are_straight(state) or "hold" in settings.without:
+        return False
+    return bound.is_rising(state.bound, state.losses)
+
+
+def are_straight(state: RobustState) -> bool:
+    """Say whether none of the last probes saw a bend.
+
+    >>> are_straight(RobustState(straight=3))
+    True
+    """
+    return state.straight >= STRAIGHT_PROBES
+
+
+# At a probe
+
+
+def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> float:
+    """Return the largest factor of a probe."""
+    if went_too_far(settings, step, ratio) or not search.is_visible(step):
+        return 1.0
+    largest = largest_scale(settings, state, step.setting) / scale_of(step)
+    return min(_climb(settings, state, step), max(largest, 1.0))
+
+
+def name_of(
+    settings: Settings, state: RobustState, step: Proposal, aimed: float, ratio: float
+) -> str:
+    """Name what keeps a probe's factor from being higher, for the history."""
+    largest = largest_factor(settings, state, step, ratio)
+    if aimed <= largest or went_too_far(settings, step, ratio):
+        return "curvature"
+    return "nothing" if largest >= settings.up else "noise"
+
+
+def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
+    """Say whether a step bends more than is aimed at; then it does not raise the scale."""
+    is_too_far = step.slope > 0 and 2 - ratio > settings.target
+    return is_too_far and "restraint" not in settings.without
+
+
+def scale_of(step: Proposal) -> float:
+    """Return the scale of a step, without what its schedule makes of it.
+
+    >>> scale_of(Proposal(loss=1.0, slope=1.0, rate=0.1, setting=Setting(multiplier=0.5)))
+    0.2
+    """
+    return step.rate / step.setting.multiplier
+
+
+def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:
+    """Return the largest factor of a probe that nothing else limits."""
+    if "climb" in settings.without:
+        return settings.up
+    if are_straight(state):
+        return max(settings.up, CLIMB)
+    if state.losses >= CLIMBS_UNTIL:
+        return settings.up
+    aimed = belief.aimed_factor(state.belief, settings.target, scale_of(step))
+    return max(settings.up, min(CLIMB, aimed / FAR))
