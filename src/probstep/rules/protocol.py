@@ -14,10 +14,13 @@ class Setting(NamedTuple):
     Args:
         multiplier: What the schedule makes of the rate: lr over the schedule's reference.
         beta: The optimizer's momentum.
+        builds_up: It sums gradients, so that the first steps are up to 1 / (1 - beta) times shorter than
+            later ones. Adam's are not: it corrects for that.
     """
 
     multiplier: float = 1.0
     beta: float = 0.0
+    builds_up: bool = False
 
 
 NO_SCHEDULE = Setting()

@@ -74,9 +74,9 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
         first_rates: The rates of the groups before anybody changed them.
 
     >>> setting_of([{"lr": 0.5, "momentum": 0.9}], first_rates=[1.0])
-    Setting(multiplier=0.5, beta=0.9)
+    Setting(multiplier=0.5, beta=0.9, builds_up=False)
     >>> setting_of([{"lr": 0.5, "beta": 0.965}], first_rates=[0.5])
-    Setting(multiplier=1.0, beta=0.965)
+    Setting(multiplier=1.0, beta=0.965, builds_up=False)
     """
     leading = 0 if groups[0]["lr"] else _leading(groups)
     group, reference = groups[leading], first_rates[leading]
@@ -84,12 +84,12 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
         reference = _reference(group, reference)
     multiplier = float(group["lr"]) / reference if reference else 1.0
     # It is 0 only of a tensor on a device: an empty step.
-    return _setting(multiplier or 1.0, _momentum(group))
+    return _setting(multiplier or 1.0, _momentum(group), group.get("dampening") == 0)
 
 
 @functools.lru_cache(maxsize=16)  # without a schedule it is always the same
-def _setting(multiplier: float, beta: float) -> Setting:
-    return Setting(multiplier, beta)
+def _setting(multiplier: float, beta: float, builds_up: bool) -> Setting:
+    return Setting(multiplier, beta, builds_up)
 
 
 def glance(groups: Groups, first_rates: Sequence[float], moved: int) -> tuple[bool, int, bool]:

@@ -90,7 +90,7 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio
     if went_too_far(settings, step, ratio) or not search.is_visible(step):
         return 1.0
     largest = largest_scale(settings, state, step.setting) / scale_of(step)
-    return min(_climb(settings, state, step), max(largest, 1.0))
+    return min(_climb(settings, state, step), max(largest * built_up(state, step), 1.0))
 
 
 def name_of(
@@ -107,6 +107,16 @@ def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
     """Say whether a step bends more than is aimed at; then it does not raise the scale."""
     is_too_far = step.slope > 0 and 2 - ratio > settings.target
     return is_too_far and "restraint" not in settings.without
+
+
+def built_up(state: RobustState, step: Proposal) -> float:
+    """Return the part of its later length that the optimizer's momentum has reached.
+
+    >>> step = Proposal(loss=1.0, slope=1.0, setting=Setting(beta=0.5, builds_up=True))
+    >>> built_up(RobustState(t=2), step)
+    0.75
+    """
+    return 1 - step.setting.beta**state.t if step.setting.builds_up else 1.0
 
 
 def scale_of(step: Proposal) -> float:
@@ -127,4 +137,4 @@ def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:
     if state.losses >= CLIMBS_UNTIL:
         return settings.up
     aimed = belief.aimed_factor(state.belief, settings.target, scale_of(step))
-    return max(settings.up, min(CLIMB, aimed / FAR))
+    return max(settings.up, min(CLIMB, aimed * built_up(state, step) / FAR))

@@ -237,7 +237,7 @@ class RobustRule:
         return Decision(factor, ratio, word, limit=limit)
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
-        bend, room = 2 - ratio, self._room(seen.step)
+        bend, room = 2 - ratio, self._room(state, seen.step)
         again = search.next_length(state.search, seen, bend, room)
         if again is not None:
             return Decision(1.0, ratio, "search", again)
@@ -250,12 +250,12 @@ class RobustRule:
         state.search.found = factor * scale_of(seen.step)
         return Decision(factor, ratio, "search", limit="search")
 
-    def _room(self, step: Proposal) -> float:
+    def _room(self, state: RobustState, step: Proposal) -> float:
         """Return how many times longer a step may be until it promises more than its share of the loss.
 
         A loss that has no lowest value (a policy gradient's) is not bent at any length.
         """
-        share = bound.first_slope(step.loss, step.setting)
+        share = bound.first_slope(step.loss, step.setting) * limits.built_up(state, step)
         is_known = share > 0 and step.slope > 0 and "share" not in self.without
         return max(share / step.slope, LEAST_SCALE) if is_known else math.inf
 
