@@ -76,8 +76,8 @@ def _page(study: Study) -> Iterator[str]:
 {len(study.histories)} of the {planned} runs of the plan `averages` are on record, with {seeds} of
 its 3 seeds; what is missing is blank. Each has at least a thousand steps, and no schedule but
 those named. *Ours* is the default rule, as it was in version 0.2.0, from an initial rate of 1e-3,
-*fixed* the best of a grid of rates, chosen for each way on its own. To make it again: `python benchmarks/averages.py`, at most
-{minutes} minutes of one core, then `probstep page averages`.
+*fixed* the best of a grid of rates, chosen for each way on its own. To make it again:
+`python benchmarks/averages.py`, at most {minutes} minutes of one core, then `probstep page averages`.
 
 Geometric means of the final training loss, over that of the last weights without a schedule, and over
 that of the best fixed rate under a linear decay: what somebody reaches who knows the horizon and

@@ -195,8 +195,8 @@ batches, one thread, no evaluation.
 def _since(evidence: Evidence, shelf: _Shelf) -> Iterator[str]:
     yield """## Since 2021
 
-The same nets with what came after the paper: this library's default rule (`RobustRule` of version 0.2.0) around Adam and
-Momentum at their usual momentum of 0.9, Schedule-Free, Prodigy and MoMo.
+The same nets with what came after the paper: this library's default rule (`RobustRule` of version 0.2.0)
+around Adam and Momentum at their usual momentum of 0.9, Schedule-Free, Prodigy and MoMo.
 """
     figure = draw_since(evidence)
     yield from shelf.show(figure)
