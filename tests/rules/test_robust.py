@@ -275,6 +275,31 @@ def test_while_the_rate_is_being_found_it_climbs_faster_far_below_what_curvature
     assert rule.judge(state, bent).factor == expected
 
 
+def test_a_climb_allows_for_the_momentum_that_has_yet_to_build_up():
+    factors = {}
+    for builds_up in (False, True):
+        state = settled(root_curvature=0.6, variance=1e-9)
+        state.t = 1
+        step = seen(0.91, slope=0.1).step
+        step = replace(step, setting=Setting(beta=0.9, builds_up=builds_up))
+        factors[builds_up] = RobustRule().judge(state, Observation(step, 0.91)).factor
+    assert factors == {False: CLIMB, True: RobustRule().up}
+
+
+def test_the_search_allows_for_it_too():
+    found = {}
+    for builds_up in (False, True):
+        rule, state = RobustRule(), RobustRule().init()
+        step = Proposal(1.0, 1e-6, setting=Setting(beta=0.9, builds_up=builds_up))
+        for tries in range(1, 30):
+            decision = rule.judge(state, Observation(step, step.loss - step.slope, tries))
+            if decision.again is None:
+                break
+            step = step.times(decision.again)
+        found[builds_up] = state.search.found
+    assert 0.05 * found[False] < found[True] < 0.2 * found[False]
+
+
 def test_a_probe_that_can_see_nothing_raises_nothing():
     assert RobustRule().judge(settled(), seen(0.95, resolution=1.0)).factor == 1.0
 

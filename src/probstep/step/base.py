@@ -84,7 +84,9 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
         reference = _reference(group, reference)
     multiplier = float(group["lr"]) / reference if reference else 1.0
     # It is 0 only of a tensor on a device: an empty step.
-    return _setting(multiplier or 1.0, _momentum(group), group.get("dampening") == 0)
+    # Of several optimizers, one that sums gradients is enough to make later steps longer.
+    builds_up = any(each.get("dampening") == 0 for each in groups)
+    return _setting(multiplier or 1.0, _momentum(group), builds_up)
 
 
 @functools.lru_cache(maxsize=16)  # without a schedule it is always the same
