@@ -68,6 +68,7 @@ THE_SAME_NOW = {
     "losses": 0,
     "unseen": 0,
     "straight": 0,
+    "bent": 0,
     "held": 0,
     "search": VERSION_0_2_0["search"],
     "belief": {

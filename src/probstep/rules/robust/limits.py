@@ -12,6 +12,7 @@ CLIMB = 2.0  # the largest factor of a probe while a rate is found, and after st
 CLIMBS_UNTIL = 100  # losses of a level: so long the rate is being found
 FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
+BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 
 
 class Settings(Protocol):
@@ -86,8 +87,11 @@ def are_straight(state: RobustState) -> bool:
 
 
 def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> float:
-    """Return the largest factor of a probe."""
-    if went_too_far(settings, step, ratio) or not search.is_visible(step):
+    """Return the largest factor of a probe; below 1 where the last ones all went too far."""
+    if went_too_far(settings, step, ratio):
+        is_lasting = state.bent >= BENT_PROBES
+        return max(settings.target / (2 - ratio), DOWN) if is_lasting else 1.0
+    if not search.is_visible(step):
         return 1.0
     largest = largest_scale(settings, state, step.setting) / scale_of(step)
     return min(_climb(settings, state, step), max(largest * built_up(state, step), 1.0))
@@ -104,7 +108,7 @@ def name_of(
 
 
 def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
-    """Say whether a step bends more than is aimed at; then it does not raise the scale."""
+    """Say whether a step bends more than is aimed at."""
     is_too_far = step.slope > 0 and 2 - ratio > settings.target
     return is_too_far and "restraint" not in settings.without
 

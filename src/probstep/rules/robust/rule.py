@@ -40,7 +40,7 @@ PARTS = {
     "share": "the search ends where a step promises its share of the loss",
     "curvature": "the aim at a bend: without it the bound alone limits the scale",
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
-    "restraint": "a step that went too far does not raise the scale",
+    "restraint": "a step that went too far does not raise the scale, and two in a row lower it",
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
     "level": "surprises in short order begin these averages anew",
@@ -226,6 +226,8 @@ class RobustRule:
         is_visible = search.is_visible(step)
         is_straight = is_visible and step.slope > 0 and 2 - ratio < search.STRAIGHT
         state.straight = state.straight + 1 if is_straight else 0
+        if step.slope > 0:  # of momentum that goes uphill nothing is known
+            state.bent = state.bent + 1 if limits.went_too_far(self, step, ratio) else 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
         factor = min(max(aimed, DOWN), limits.largest_factor(self, state, step, ratio))

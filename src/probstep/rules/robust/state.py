@@ -22,6 +22,7 @@ class RobustState:
         losses: How many losses the averages hold: those since the loss has its present level.
         unseen: The probes in a row that could see nothing.
         straight: The probes in a row that saw a slope and no bend.
+        bent: The probes in a row whose step went too far.
         held: The losses that would have lowered the scale, had the probes not been straight.
         search: How far the search of the first batch has come.
         belief: What probes said.
@@ -34,6 +35,7 @@ class RobustState:
     losses: int = 0
     unseen: int = 0
     straight: int = 0
+    bent: int = 0
     held: int = 0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
@@ -48,6 +50,7 @@ class RobustState:
             losses=(0, math.inf),
             unseen=(0, math.inf),
             straight=(0, math.inf),
+            bent=(0, math.inf),
             held=(0, math.inf),
         )
 
@@ -106,5 +109,6 @@ def _with_new_averages(plain: Mapping[str, Any]) -> dict[str, Any]:
         "bound": fresh["bound"] | {"peak": peak},
         "alarm": fresh["alarm"],
         "losses": 0,
+        "bent": 0,
         "held": 0,
     }
