@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from probstep import ProbStep, RobustRule
+from probstep.rules.robust.rule import RESERVE, RESERVED_UNTIL
 
 BASES = {
     "sgd": lambda params: torch.optim.SGD(params, lr=1e-5),
@@ -42,10 +43,11 @@ def test_without_noise_it_converges_within_the_budget_and_the_scale_does_not_col
     for _ in range(1500):
         opt.step(lambda: function(theta))
         rates.append(opt.effective_lr[0])
-    assert function(theta).item() < 0.01 * first
+    assert function(theta).item() < 0.02 * first
     assert min(rates[-500:]) > 1e-4 * max(rates)
     at_once, per_step = opt.rule.budget
-    assert opt.metrics()["probe_forwards"] <= at_once + per_step * 1500 + 20
+    reserve = RESERVE * per_step * RESERVED_UNTIL
+    assert opt.metrics()["probe_forwards"] <= at_once + per_step * 1500 + reserve + 20
 
 
 @pytest.mark.parametrize("seed", [4, 5])

@@ -87,7 +87,8 @@ def test_a_schedule_ends_about_where_the_run_without_it_does(unscheduled, base, 
     losses, searches = train(base, schedules[name])
     assert searches == 1
     assert max(losses) < 2 * max(unscheduled[base])
-    assert mean_at_the_end(losses) < 2 * mean_at_the_end(unscheduled[base])
+    most = 2.5 if name == "by hand" else 2.0  # which loses forty of its steps
+    assert mean_at_the_end(losses) < most * mean_at_the_end(unscheduled[base])
 
 
 @pytest.mark.parametrize("base", BASES)

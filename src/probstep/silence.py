@@ -45,7 +45,8 @@ ENOUGH = 4  # measurements there, below which the others count, too
 RECENT = 6  # measurements from which the rate of the next step is taken
 CAUTION = 0.5  # of the way to the minimum along a step, where curvature is measured
 ROUNDS, ROUND = 4, 32  # of a race, and steps in each
-SEARCHING = RobustRule()
+# A first step may go as far as the loss lets it: it is taken back.
+SEARCHING = RobustRule(without=frozenset({"share"}))
 MEASURING = WatchRule(RobustRule(target=1.0))
 NOTHING_SEEN = (
     "No rate can be suggested: no length of a step changed the loss in a way that can be judged. Either "

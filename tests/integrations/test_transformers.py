@@ -196,7 +196,7 @@ def test_it_trains_as_a_hand_written_loop(tmp_path, rule):
         loss.backward()
         opt.clip_grad_norm_(0.3)
         opt.step(loss=loss, reevaluate=lambda batch=batch: model(**batch).loss)
-    assert optimizer_of(trainer).scale == pytest.approx(opt.scale, rel=1e-6)
+    assert optimizer_of(trainer).scale == pytest.approx(opt.scale, rel=1e-4)
     assert opt.scale > 1
     expected = torch.cat([p.detach().flatten() for p in model.parameters()])
     torch.testing.assert_close(weights_of(trainer), expected)

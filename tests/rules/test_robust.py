@@ -261,15 +261,19 @@ def test_impossible_settings_are_refused(settings):
 STRAIGHT = {"loss_after": 0.9, "slope": 0.1}  # falls by all of its slope
 
 
-def test_after_three_straight_probes_the_scale_may_double_and_the_next_step_is_probed():
+def test_a_scale_that_has_fallen_may_double_after_three_straight_probes_and_is_then_watched():
     rule = RobustRule(without=frozenset({"noise"}))
     state = settled(variance=0.05, root_curvature=0.1)
     state.losses, state.t = 500, 500  # the rate has been found long ago
+    state.search.found = 1.01  # ten times what it is now
     for _ in range(2):
         assert rule.judge(state, seen(**STRAIGHT)).factor == rule.up
         assert not rule.is_due(state)
     assert rule.judge(state, seen(**STRAIGHT)).factor == 2.0
     assert rule.is_due(state)
+    state.search.found = 0.99
+    assert rule.judge(state, seen(**STRAIGHT)).factor == rule.up
+    state.search.found = 1.01
     calm = RobustRule(without=frozenset({"noise", "climb"}))
     assert calm.judge(state, seen(**STRAIGHT)).factor == rule.up
 

@@ -8,7 +8,8 @@ from . import belief, bound, search
 from .state import RobustState
 
 DOWN = 0.5  # the smallest factor for the scale, per step and per probe
-CLIMB = 2.0  # the largest factor of a probe while a rate is found, and after straight probes
+CLIMB = 2.0  # the largest factor of a probe while a rate is found, and back after straight probes
+FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and may come back fast
 CLIMBS_UNTIL = 100  # losses of a level: so long the rate is being found
 FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
@@ -83,6 +84,16 @@ def are_straight(state: RobustState) -> bool:
     return state.straight >= STRAIGHT_PROBES
 
 
+def has_fallen(state: RobustState, scale: float) -> bool:
+    """Say whether a scale is far below the one that was found.
+
+    >>> from probstep.rules.robust.search import Search
+    >>> has_fallen(RobustState(search=Search(found=1.0)), scale=0.05)
+    True
+    """
+    return scale < FALLEN * state.search.found
+
+
 # At a probe
 
 
@@ -136,7 +147,7 @@ def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:
     """Return the largest factor of a probe that nothing else limits."""
     if "climb" in settings.without:
         return settings.up
-    if are_straight(state):
+    if are_straight(state) and has_fallen(state, scale_of(step)):
         return max(settings.up, CLIMB)
     if state.losses >= CLIMBS_UNTIL:
         return settings.up

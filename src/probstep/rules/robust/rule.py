@@ -13,7 +13,6 @@ from .state import RobustState, restore
 LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
 REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
-FALLEN = 0.1  # of the scale that was found: below it, a new level of the loss calls for a search
 RESERVE = (
     1.5  # times the budget per step: forward passes that are kept for surprises and great doubt
 )
@@ -157,7 +156,7 @@ class RobustRule:
         is_surprise, is_new_level = self._average_loss(state, loss)
         if is_surprise:
             state.alarm.is_asking = True
-        if is_new_level and scale < FALLEN * state.search.found:
+        if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
         if scale < LEAST_SCALE:
