@@ -29,8 +29,8 @@ from probstep.bench.report.page.markdown import write_bars, write_paragraph, wri
 RECORDS = ("hazards.jsonl.gz",)
 LABELS = ("0.1.0", "0.2.0", PRESENT[1])  # the rules of the releases, the present one last
 LOOKS_AT_THE_KEPT_HALF = (
-    "once with 0.1.0, four times with candidates for 0.2.0, once with 0.2.0, eight times with candidates "
-    "for 0.3.0, and once with 0.3.0"
+    "once with 0.1.0, four times with candidates for 0.2.0, once with 0.2.0, eight times with "
+    "candidates for 0.3.0, and once with 0.3.0"
 )
 
 
