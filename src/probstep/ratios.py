@@ -16,7 +16,7 @@ from .plain import refuse_outside, restored
 from .rules import Observation
 from .rules.robust import belief
 from .rules.robust.belief import Belief
-from .rules.robust.search import VISIBLE
+from .rules.robust.search import is_visible
 
 AT_ONCE, PER_STEP = 4.0, 0.02  # forward passes: so many for each member, and so many per step
 ENOUGH = 3  # probes of a member alone, before its ratio moves
@@ -175,8 +175,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 def learn(member: Member, seen: Observation) -> bool:
     """Learn from a step of the member alone; say whether it could be seen."""
     step = seen.step
-    is_visible = abs(step.slope) > VISIBLE * step.resolution and math.isfinite(seen.loss_after)
-    if not (is_visible and math.isfinite(step.loss) and step.rate > 0):
+    can_be_seen = is_visible(step) and math.isfinite(seen.loss_after)
+    if not (can_be_seen and math.isfinite(step.loss) and step.rate > 0):
         return False
     news = belief.measure(seen, with_curvature=True)
     if "root_curvature" not in news:

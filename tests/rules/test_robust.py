@@ -126,7 +126,7 @@ def test_a_step_that_went_too_far_does_not_raise_the_scale():
 def test_two_steps_in_a_row_that_went_too_far_lower_the_scale_whatever_the_averages_say():
     rule, state = RobustRule(), settled(root_curvature=1e-9)
     step = Proposal(1.0, 0.1, rate=0.1)
-    far, good, uphill = (Observation(step, 1.0 - (2 - bend) * 0.05) for bend in (1.6, 0.5, 0.5))
+    far, good = (Observation(step, 1.0 - (2 - bend) * 0.05) for bend in (1.6, 0.5))
     uphill = Observation(replace(step, slope=-0.1), 1.0)
     assert rule.judge(state, far).factor == 1.0
     rule.judge(state, uphill)  # of which nothing is known
