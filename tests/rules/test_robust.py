@@ -135,6 +135,12 @@ def test_two_steps_in_a_row_that_went_too_far_lower_the_scale_whatever_the_avera
     assert rule.judge(state, far).factor == 1.0
 
 
+def test_steps_that_cannot_be_seen_lower_nothing_however_often_they_seem_to_bend():
+    rule, state = RobustRule(), settled(root_curvature=1e-9)
+    unseen = seen(1.0, slope=1e-9, resolution=1e-8)  # the loss has not changed: a bend of 2
+    assert [rule.judge(state, unseen).factor for _ in range(UNSEEN)] == [1.0] * UNSEEN
+
+
 def test_a_step_that_rises_by_far_more_than_usual_is_shortened():
     rule, (least, most) = RobustRule(), SHORTER
     state = settled(variance=0.1)

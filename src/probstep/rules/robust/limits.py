@@ -119,9 +119,12 @@ def name_of(
 
 
 def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
-    """Say whether a step bends more than is aimed at."""
+    """Say whether a step bends more than is aimed at.
+
+    A step that cannot be seen bends by rounding alone: a loss that stays as it is looks like a bend of 2.
+    """
     is_too_far = step.slope > 0 and 2 - ratio > settings.target
-    return is_too_far and "restraint" not in settings.without
+    return is_too_far and search.is_visible(step) and "restraint" not in settings.without
 
 
 def built_up(state: RobustState, step: Proposal) -> float:
