@@ -139,6 +139,25 @@ def test_the_closure_is_called_once_per_step_and_once_per_probe(rule):
     assert len(calls) == 8 + opt.metrics()["probe_forwards"]
 
 
+@pytest.mark.parametrize("runs_backward", [False, True])
+def test_a_closure_leaves_nothing_on_the_parameters_that_backward_looks_into(runs_backward):
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3))
+
+    def closure(batch):
+        if not runs_backward:
+            return loss_of(model, batch)
+        opt.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        return loss
+
+    for batch in batches(6):
+        opt.step(lambda batch=batch: closure(batch))
+    assert all(p._post_accumulate_grad_hooks is None for p in model.parameters())
+    assert all(p._backward_hooks is None for p in model.parameters())
+
+
 def test_doubling_epochs_probe_epochs_one_two_four_and_eight():
     schedule = probstep.DoublingEpochs(steps_per_epoch=10)
     probed = {step // 10 + 1 for step in range(100) if schedule.is_due(step)}

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
 Forward = Callable[[], Tensor]
 Gradient = tuple[Tensor | None, int | None]  # of a parameter, with its version
@@ -26,16 +27,16 @@ class Habit:
 
     The gradients alone tell if it ran backward, if it leaves them alone, drops them, or makes new ones.
     They do not if it zeroes or adds to them in place: then hooks watch, at a small price, for backward
-    itself (`is_needed`). A closure that has only computed the loss, `pure` times in a row, finds the
-    gradients cleared: then nothing has to be compared, and their memory is free for its pass. Where one
-    has run backward and put new gradients in their place, `renewing` times in a row, the first tells.
-    `left` is one gradient as the last pass left it: if the next one finds it so and only adds to it,
-    nobody has cleared it (`has_piled`).
+    itself (`is_needed`), as they have `watched` times in a row. A closure that has only computed the
+    loss, `pure` times in a row, finds the gradients cleared: then nothing has to be compared, and their
+    memory is free for its pass. Where one has run backward and put new gradients in their place,
+    `renewing` times in a row, the first tells. `left` is one gradient as the last pass left it: if the
+    next one finds it so and only adds to it, nobody has cleared it (`has_piled`).
     """
 
     def __init__(self) -> None:
         self.is_needed = True
-        self.pure = self.renewing = 0
+        self.pure = self.renewing = self.watched = 0
         self.left: tuple[weakref.ref[Tensor], int] | None = None
         self.has_piled = False
 
@@ -100,7 +101,12 @@ def first_pass(
     before = [(grad := p.grad, None if grad is None else grad._version) for p in params]
     is_untouched = habit.is_untouched(before)
     is_watched = habit.is_needed
-    with _watching_backward(params) if is_watched else NOT_WATCHED as has_run:
+    watching = (
+        _watching_backward(params, is_lasting=habit.watched >= SURE_AFTER)
+        if is_watched
+        else NOT_WATCHED
+    )
+    with watching as has_run:
         loss = _run(closure, recording)
     check(loss)
     if loss is None:
@@ -112,6 +118,7 @@ def first_pass(
             if is_first or not is_watched:
                 break
     habit.see(before, is_new=is_new)
+    habit.watched = habit.watched + 1 if is_watched else 0
     if is_first or has_run or (is_new and not is_watched):
         habit.pure = 0
         habit.renewing = habit.renewing + 1 if is_first or not is_watched else 0
@@ -201,14 +208,28 @@ def _see_pile(
 
 
 @contextmanager
-def _watching_backward(params: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Give a list to which backward appends every parameter to whose gradient it adds."""
+def _watching_backward(params: Sequence[Tensor], *, is_lasting: bool) -> Iterator[list[Tensor]]:
+    """Give a list to which backward appends every parameter to whose gradient it adds.
+
+    A parameter's own hook leaves an empty table behind when it is removed, and every later backward
+    pass looks into that. So the first looks hook the nodes that add, which go with the graph. To find
+    these takes longer: a closure that is watched for good has hooks on its parameters (`is_lasting`).
+    """
     has_run: list[Tensor] = []
-    handles = [
-        p.register_post_accumulate_grad_hook(has_run.append)  # type: ignore[no-untyped-call]
-        for p in params
-        if p.grad is not None and p.requires_grad
-    ]
+    watched = [p for p in params if p.grad is not None and p.requires_grad]
+    nodes = (
+        [] if is_lasting else [get_gradient_edge(p).node for p in watched]
+    )  # held: they die else
+    if is_lasting:
+        handles = [
+            p.register_post_accumulate_grad_hook(has_run.append)  # type: ignore[no-untyped-call]
+            for p in watched
+        ]
+    else:
+        handles = [
+            node.register_hook(lambda *_, p=p: has_run.append(p))
+            for node, p in zip(nodes, watched, strict=True)
+        ]
     try:
         yield has_run
     finally:
