@@ -4,8 +4,9 @@
     python benchmarks/overhead.py --seconds 0.5 --to /tmp/overhead.md        # a quick look
 
 All sides of a comparison step in turn, round after round, on the same new batch, so that a noisy
-machine disturbs them alike. A figure is the median over the rounds of CPU time, or of its difference
-to the bare optimizer's in the same round. The tables are printed and written to
+machine disturbs them alike; and in an order that is drawn anew for every round, because a step finds
+the caches as the one before has left them. A figure is the median over the rounds of CPU time, or of
+its difference to the bare optimizer's in the same round. The tables are printed and written to
 benchmarks/records/overhead.md, and from there into docs/cost.md. A figure above its bar is bold.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import itertools
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -152,6 +154,37 @@ def bare(opt: optim.Optimizer, loss: Loss) -> Step:
     return step
 
 
+def bare_with_floor(opt: optim.Optimizer, loss: Loss) -> Step:
+    """The loop without ProbStep, and what every probe must do with the parameters, at its cheapest.
+
+    That is one copy of them, and after the step one pass for the slope and both norms. It is cheaper
+    than a probe can be: its memory is kept from step to step, and the displacement takes the place of
+    the copy, so that the step could not be taken back.
+    """
+    params = [p for group in opt.param_groups for p in group["params"]]
+    before, after = [torch.empty_like(p) for p in params], [p.detach() for p in params]
+
+    def step() -> None:
+        opt.zero_grad()
+        loss().backward()
+        torch._foreach_copy_(before, after)
+        opt.step()
+        measure_step([p.grad for p in params], before, after)
+
+    return step
+
+
+def measure_step(
+    grads: Sequence[Tensor], before: Sequence[Tensor], after: Sequence[Tensor]
+) -> list[float]:
+    """Return the gradient times the displacement, and the squares of both; `before` is lost."""
+    products = []
+    for grad, b, a in zip(grads, before, after, strict=True):
+        g, v = grad.reshape(-1), b.sub_(a).view(-1)
+        products += [torch.dot(g, v), torch.dot(g, g), torch.dot(v, v)]
+    return torch.stack(products).view(-1, 3).sum(0, dtype=torch.float64).tolist()
+
+
 def by_closure(opt: ProbStep, loss: Loss) -> Step:
     return lambda: opt.step(loss)
 
@@ -212,7 +245,7 @@ def rounds_of(
     steps: Mapping[str, Step], batch: Batch, seconds: float
 ) -> Iterable[dict[str, float]]:
     """Give the CPU seconds of each step, round after round, those of the warm-up left out."""
-    names = list(steps)
+    names, order = list(steps), random.Random(0)
     ends = time.process_time() + seconds
     for k in itertools.count():
         if k >= WARM_UP + LEAST_ROUNDS and time.process_time() > ends:
@@ -223,7 +256,7 @@ def rounds_of(
             began = time.process_time()
             steps[name]()
             times[name] = time.process_time() - began
-        names.append(names.pop(0))  # who goes first may find the caches in another state
+        order.shuffle(names)
         if k >= WARM_UP:
             yield times
 
@@ -251,10 +284,18 @@ def measure_unprobed(net: Net, base: str, seconds: float) -> tuple[float, dict[s
 
 
 class Probed(NamedTuple):
-    """Seconds of a bare step and of a forward pass, and the share that a probe takes beyond it."""
+    """Seconds of a bare step and of a forward pass, and what a probe takes beyond both.
+
+    Args:
+        bare: The bare step.
+        forward: One forward pass.
+        floor: What a probe must do with the parameters, at its cheapest.
+        beyond: What it takes.
+    """
 
     bare: float
     forward: float
+    floor: float
     beyond: float
 
 
@@ -263,12 +304,14 @@ def measure_probed(net: Net, base: str, seconds: float) -> Probed:
     batch = net.make_batch()
     optimizer, loss = make_side(net, base, batch)
     forward = torch.no_grad()(loss)
+    floor = bare_with_floor(*make_side(net, base, batch))
     unprobed, unprobed_loss = make_side(net, base, batch)
     base_of_probed, probed_loss = make_side(net, base, batch)
     probed = ProbStep(base_of_probed, probe=EveryStep())
     steps = {
         "bare": bare(optimizer, loss),
         "forward": forward,
+        "floor": floor,
         "unprobed": by_closure(ProbStep(unprobed, UNPROBED), unprobed_loss),
         "probed": by_closure(probed, probed_loss),
     }
@@ -280,8 +323,9 @@ def measure_probed(net: Net, base: str, seconds: float) -> Probed:
     if not rounds:
         raise RuntimeError("No probe was of one length.")
     medians = {name: statistics.median(r[name] for r in rounds) for name in steps}
+    floor_time = statistics.median(r["floor"] - r["bare"] for r in rounds)
     beyond = statistics.median(r["probed"] - r["unprobed"] - r["forward"] for r in rounds)
-    return Probed(medians["bare"], medians["forward"], beyond / medians["bare"])
+    return Probed(medians["bare"], medians["forward"], floor_time, beyond)
 
 
 IMPORT = """
@@ -351,13 +395,19 @@ def tell_probed(seconds: float) -> str:
     for name, (net, bar) in NETS.items():
         for base in BASES:
             found = measure_probed(net, base, seconds)
-            share = found.forward / found.bare
-            beyond = marked(f"{found.beyond:.1%}", found.beyond, bar)
-            rows.append(
-                [name, base, f"{found.bare * 1e3:.1f} ms", f"{share:.0%}", f"{bar:.0%}", beyond]
-            )
+            forward, floor, beyond = (part / found.bare for part in found[1:])
+            cells = [f"{found.bare * 1e3:.1f} ms", f"{forward:.0%}", f"{bar:.0%}", f"{floor:.1%}"]
+            rows.append([name, base, *cells, marked(f"{beyond:.1%}", beyond, bar)])
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    header = ["net", "optimizer", "bare step", "one forward pass", "bar", "beyond that pass"]
+    header = [
+        "net",
+        "optimizer",
+        "bare step",
+        "one forward pass",
+        "bar",
+        "floor",
+        "beyond that pass",
+    ]
     title = "A probed step, beyond an unprobed one and one forward pass, in units of a bare step:"
     return f"{title}\n\n{tabulate(header, rows)}"
 
