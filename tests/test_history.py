@@ -368,7 +368,8 @@ def test_the_robust_rule_names_what_binds(change, limit):
         state.belief.slope = 4 * NOISE / change["bound"]  # all of the loss is there to gain
     step = Proposal(loss=1.0, slope=1.0)
     aimed, ratio = change.get("aimed", 5.0), change.get("ratio", 1.9)
-    assert limits.name_of(rule, state, step, aimed, ratio) == limit
+    largest = limits.largest_factor(rule, state, step, ratio)
+    assert limits.name_of(rule, step, ratio, aimed=aimed, largest=largest) == limit
 
 
 def test_every_limit_and_event_that_is_written_can_be_read():

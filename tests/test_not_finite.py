@@ -54,6 +54,26 @@ def test_on_the_host_parameters_and_moments_are_untouched(setting, base, form):
     assert not torch.equal(before[0], next(model.parameters()))
 
 
+@pytest.mark.filterwarnings("ignore:.*the step was skipped")
+@pytest.mark.parametrize("base", ["sgd", "adam"])
+def test_a_rate_outlives_batches_of_which_one_in_ten_is_not_finite(base):
+    torch.manual_seed(0)
+    model = plain_network()
+    opt = ProbStep(BASES[base](model.parameters()))
+    data = batches(400)
+    for k, batch in enumerate(data):
+        FORMS["closure"](opt, model, bad(batch) if k % 10 == 5 else batch)
+    skipped = opt.metrics()["probes/skipped"]
+    torch.manual_seed(0)
+    model = plain_network()
+    undisturbed = ProbStep(BASES[base](model.parameters()))
+    for k, batch in enumerate(data):
+        if k % 10 != 5:
+            FORMS["closure"](undisturbed, model, batch)
+    assert skipped == 40
+    assert 1 / 3 < opt.scale / undisturbed.scale < 3
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64])
 @pytest.mark.parametrize("size", [3, 1 << 16])
 def test_a_gradient_that_is_not_finite_is_seen_in_every_format(dtype, size):

@@ -103,11 +103,25 @@ def test_a_surprise_moves_nothing_and_makes_the_next_step_a_probed_one():
 
 
 @pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan, 1e150])
-def test_a_loss_that_is_not_finite_halves_the_scale_at_once_and_asks_for_a_probe(loss):
-    rule = RobustRule(doubt=0.9)
-    state, scale = trained(loss)
-    assert scale == 0.5
-    assert rule.is_due(state)
+def test_a_loss_that_is_not_finite_halves_the_scale_at_once(loss):
+    assert trained(loss)[1] == 0.5
+    assert trained(loss, loss)[1] == 0.25
+
+
+@pytest.mark.parametrize("bad", [1, 3, 3000])
+def test_what_losses_that_are_not_finite_took_is_given_back_if_the_next_loss_is_as_usual(bad):
+    lost = [math.nan] * bad
+    assert trained(*lost, STEADY[-1])[1] == trained(STEADY[-1])[1]
+    assert trained(*lost, 100.0)[1] == trained(*lost)[1]  # a high loss says that it was the step
+    assert trained(*lost, 100.0, STEADY[-1])[1] <= 0.5
+
+
+def test_batches_that_are_not_finite_now_and_then_leave_rate_and_doubt_alone():
+    often = [math.nan if k % 10 == 9 else STEADY[k % len(STEADY)] for k in range(300)]
+    state, scale = trained(*often, STEADY[0])
+    without, expected = trained(*filter(math.isfinite, often), STEADY[0])
+    assert scale == expected
+    assert state.belief.variance == pytest.approx(without.belief.variance, rel=0.1)
 
 
 @pytest.mark.parametrize("loss", [math.inf, math.nan])
@@ -150,10 +164,9 @@ def test_a_new_level_calls_for_a_search_only_where_the_scale_has_fallen_to_a_ten
     assert RobustRule().is_searching(state) == is_searching
 
 
-def test_without_the_surprise_only_a_loss_that_is_not_finite_asks_for_a_probe():
+def test_without_the_surprise_no_loss_asks_for_a_probe():
     rule = RobustRule(doubt=0.9, without=frozenset({"surprise"}))
     assert not rule.is_due(trained(100.0, rule=rule)[0])
-    assert rule.is_due(trained(math.inf, rule=rule)[0])
 
 
 def test_without_the_level_a_lasting_rise_begins_nothing_anew():

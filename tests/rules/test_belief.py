@@ -118,6 +118,12 @@ def test_without_norms_nothing_is_measured():
     assert belief.measure(Observation(Proposal(1.0, 1.0), 0.5), with_curvature=True) == {}
 
 
+def test_a_batch_with_hardly_any_loss_counts_as_one_with_half_of_the_usual_loss():
+    for loss, counted in ((1e-9, 2.0), (1.0, 2.0), (3.0, 3.0)):
+        news = belief.measure(probe(0.1, loss=loss), with_curvature=True, usual_loss=4.0)
+        assert news["relative_slope"] == pytest.approx(news["slope"] / counted)
+
+
 def test_a_negative_loss_has_no_relative_slope_and_the_slope_itself_is_expected():
     assert "relative_slope" not in belief.measure(probe(0.1, loss=-7.0), with_curvature=True)
     state = Belief(slope=2.0, relative_slope=3.0)

@@ -70,6 +70,7 @@ THE_SAME_NOW = {
     "straight": 0,
     "bent": 0,
     "held": 0,
+    "sound_scale": 0.0,
     "search": VERSION_0_2_0["search"],
     "belief": {
         **{name: value for name, value in VERSION_0_2_0["belief"].items() if name != "curvature"},
@@ -119,7 +120,10 @@ def test_the_keys_of_a_state_never_change():
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
-@pytest.mark.parametrize("saved", [VERSION_0_1_0, VERSION_0_2_0])
+VERSION_0_3_0 = {name: value for name, value in THE_SAME_NOW.items() if name != "sound_scale"}
+
+
+@pytest.mark.parametrize("saved", [VERSION_0_1_0, VERSION_0_2_0, VERSION_0_3_0])
 def test_a_state_of_an_earlier_version_is_read(saved):
     rule = RobustRule()
     assert as_plain(rule.restore(saved)) == THE_SAME_NOW

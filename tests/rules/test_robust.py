@@ -43,7 +43,7 @@ def test_factors_are_positive_and_finite_whatever_is_seen(steps, beta, multiplie
         decision = rule.judge(state, Observation(step, f_plus))
         assert 0 < decision.factor < math.inf
         assert decision.again is None or 0 < decision.again < math.inf
-        assert 0 < rule.notice(state, f, 0.1, setting) <= 1
+        assert 0 < rule.notice(state, f, 0.1, setting) < math.inf
         assert all(math.isfinite(number) for number in rule.metrics(state).values())
 
 
@@ -211,6 +211,19 @@ def test_a_search_again_stays_within_the_budget():
     assert not rule.is_due(state)
 
 
+def test_a_warm_up_that_begins_faintly_is_probed_seldom_and_not_never():
+    rule, state, faint, probes = RobustRule(), settled(variance=0.2), Setting(multiplier=1e-3), 0
+    unseen = Proposal(1.0, slope=1e-9, resolution=1e-8, setting=faint, norms=Norms(1.0, 1e-4))
+    for _ in range(1000):
+        rule.notice(state, 1.0, 0.1, faint)
+        if rule.is_due(state):
+            rule.judge(state, Observation(unseen, loss_after=1.0))
+            probes += 1
+    assert 1 < probes < 20
+    rule.notice(state, 1.0, 0.1, Setting(multiplier=0.1))
+    assert rule.is_due(state)
+
+
 def test_a_search_remembers_the_scale_that_it_found():
     rule = RobustRule()
     state = rule.init()
@@ -224,7 +237,7 @@ def test_its_metrics_are_the_deviation_of_log_scale():
     assert RobustRule().metrics(settled(variance=0.25)) == {"log_scale_deviation": 0.5}
 
 
-def answers(rule, steps=300):
+def answers(rule, steps=400):
     """What a rule answers to random probes and losses at random scales."""
     rng, state, given = random.Random(0), settled(), []
     state.t = 1
@@ -233,6 +246,9 @@ def answers(rule, steps=300):
         loss += 1e3 if k % 50 > 44 else 0.0  # a new level for a while
         gradient, length = rng.uniform(1, 3), scale * rng.uniform(0.5, 2)
         slope, bent = gradient * length * rng.uniform(0.2, 1), length**2 * rng.expovariate(0.2)
+        if k >= 300:  # losses that rise while steep steps do not bend
+            loss, bent = 1e4 * 1.05 ** (k - 300), 0.0
+            gradient, slope = 1e6 * gradient, 1e6 * slope
         resolution = slope if k % 100 > 90 else 0.0  # probes that see nothing
         step = Proposal(loss, slope, resolution, rate=scale, norms=Norms(gradient, length))
         given.append(rule.judge(state, Observation(step, loss - slope + bent / 2)))

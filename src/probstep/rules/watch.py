@@ -182,10 +182,11 @@ class WatchRule:
 
     def _learn(self, state: WatchState, seen: Observation, bend: float) -> None:
         state.robust.search.is_done = True
-        is_finite = math.isfinite(seen.loss_after)
-        belief.learn(
-            state.robust.belief, belief.measure(seen, with_curvature=False) if is_finite else {}
-        )
+        news = {}
+        if math.isfinite(seen.loss_after):
+            usual = state.robust.bound.recent
+            news = belief.measure(seen, with_curvature=False, usual_loss=usual)
+        belief.learn(state.robust.belief, news)
         if seen.step.slope > 0 and 0 < bend < math.inf:
             state.limit.learn(math.log(seen.step.rate * self.robust.target / bend))
         gauge = self.gauge(state, seen.step.setting, rate=math.nan)

@@ -20,6 +20,9 @@ DRIFT, LEAST_DRIFT = 0.1, 2e-4  # it grows by max(0.1/t, 2e-4) per step, as prob
 # The size of the gradients changes all the time: a probe never counts less for it than this.
 FLOORS = {"log_gradient_per_length": 0.3}
 
+# Of the usual loss: a batch with hardly any would make the slope relative to it arbitrarily large.
+LEAST_LOSS = 0.5
+
 TINY, HUGE = 1e-100, 1e100  # between them a norm is trusted: products and differences stay finite
 
 
@@ -34,7 +37,7 @@ class Belief:
         root_curvature: The root of v'Hv / |v|^2, along the step, with its sign.
         slope: phi.
         steepness: |phi|.
-        relative_slope: phi / f.
+        relative_slope: phi / f, with at least half of the usual loss for f.
         log_gradient_per_length: log(|g| / |v|), which for SGD is 0.
     """
 
@@ -101,10 +104,17 @@ def learn(belief: Belief, news: Mapping[str, float], floors: Mapping[str, float]
         setattr(belief, name, average + weight * (value - average))
 
 
-def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
+def measure(
+    seen: Observation, *, with_curvature: bool, usual_loss: float = 0.0
+) -> dict[str, float]:
     """Return what one probe says about the averaged quantities, by their names.
 
     Without norms, or with one out of range, it says nothing; a quotient out of range is left out.
+
+    Args:
+        seen: What the probe saw.
+        with_curvature: Whether its curvature counts.
+        usual_loss: The mean of the losses of late; 0 if there are none.
 
     >>> from probstep.rules import Norms, Proposal
     >>> step = Proposal(loss=2.0, slope=1.0, rate=0.5, norms=Norms(gradient=2.0, length=1.0))
@@ -125,7 +135,7 @@ def measure(seen: Observation, *, with_curvature: bool) -> dict[str, float]:
         "log_gradient_per_length": math.log(gradient / length),
     }
     if step.loss > 0:
-        news["relative_slope"] = slope / step.loss
+        news["relative_slope"] = slope / max(step.loss, LEAST_LOSS * usual_loss)
     if with_curvature and whole_length > TINY:
         bent = 2 * (step.slope - (step.loss - seen.loss_after))  # v'Hv, on a quadratic
         news["root_curvature"] = math.copysign(math.sqrt(abs(bent)) / whole_length, bent)

@@ -109,10 +109,9 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio
 
 
 def name_of(
-    settings: Settings, state: RobustState, step: Proposal, aimed: float, ratio: float
+    settings: Settings, step: Proposal, ratio: float, *, aimed: float, largest: float
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    largest = largest_factor(settings, state, step, ratio)
     if aimed <= largest or went_too_far(settings, step, ratio):
         return "curvature"
     return "nothing" if largest >= settings.up else "noise"
@@ -121,7 +120,8 @@ def name_of(
 def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
     """Say whether a step bends more than is aimed at.
 
-    A step that cannot be seen bends by rounding alone: a loss that stays as it is looks like a bend of 2.
+    A step that cannot be seen bends by rounding alone: a loss that stays the same looks like a bend
+    of 2.
     """
     is_too_far = step.slope > 0 and 2 - ratio > settings.target
     return is_too_far and search.is_visible(step) and "restraint" not in settings.without

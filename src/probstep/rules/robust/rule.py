@@ -18,7 +18,7 @@ RESERVE = (
 )
 RESERVED_UNTIL = 1000  # steps: so long that reserve grows
 GREAT_DOUBT = 0.25  # the variance of log scale from which on a probe may draw on it
-FAINT = 0.01  # a schedule's multiplier, below which it is no wonder that a probe sees nothing
+FAINT = 0.01  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
 HELD = 100  # losses that rose without a bend, after which the user is told
 TRIES = 20  # forward passes on one step, after which it is kept as it is
@@ -112,7 +112,9 @@ class RobustRule:
         if not (state.search.is_done or state.belief.probes):
             return True  # the first search, whatever it costs
         at_once, per_step = self.budget
-        is_uncertain = state.belief.variance >= self.doubt or not state.search.is_done
+        is_faint = 0 < state.bound.peak <= FAINT  # a warm-up begins: keep the probes for its end
+        enough = GREAT_DOUBT if is_faint else self.doubt
+        is_uncertain = state.belief.variance >= enough or not state.search.is_done
         allowed = at_once + per_step * state.t
         is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
         if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
@@ -144,26 +146,32 @@ class RobustRule:
     # Every step, told one step later
 
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
-        """Learn from the loss of a step; return a factor of at most 1 for the scale."""
+        """Learn from the loss of a step; return a factor for the scale, above 1 only to give it back."""
         state.t += 1
         state.bound.peak = max(state.bound.peak, setting.multiplier)
         belief.drift(state.belief, state.t)
         if state.search.has_failed:
             state.search = search.Search(is_done=True)
         if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
-            belief.doubt(state.belief)
+            state.sound_scale = state.sound_scale or scale
             return DOWN if scale > LEAST_SCALE else 1.0
         is_surprise, is_new_level = self._average_loss(state, loss)
+        back = 1.0
+        if state.sound_scale:
+            # A batch that is not finite moves nothing. If the next one is as usual, it was the batch.
+            back = 1.0 if is_surprise else state.sound_scale / scale
+            state.sound_scale = 0.0
+        scale *= back
         if is_surprise:
             state.alarm.is_asking = True
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
         if scale < LEAST_SCALE:
-            return 1.0
+            return back
         if is_surprise and setting.multiplier > 1:
-            return DOWN  # a rate above all that was searched needs no further proof
-        return limits.lowered(self, state, scale, setting)
+            return back * DOWN  # a rate above all that was searched needs no further proof
+        return back * limits.lowered(self, state, scale, setting)
 
     def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
         """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
@@ -229,8 +237,9 @@ class RobustRule:
             state.bent = state.bent + 1 if limits.went_too_far(self, step, ratio) else 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
-        factor = min(max(aimed, DOWN), limits.largest_factor(self, state, step, ratio))
-        limit = limits.name_of(self, state, step, aimed, ratio)
+        largest = limits.largest_factor(self, state, step, ratio)
+        factor = min(max(aimed, DOWN), largest)
+        limit = limits.name_of(self, step, ratio, aimed=aimed, largest=largest)
         state.alarm.is_asking = False  # this probe was the answer
         if factor > self.up and limits.are_straight(state):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
@@ -248,7 +257,7 @@ class RobustRule:
         if math.isfinite(bend) and bend > 0:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
-        state.search.found = factor * scale_of(seen.step)
+        state.search.found = factor * seen.step.rate  # in a search, of the schedule's reference
         return Decision(factor, ratio, "search", limit="search")
 
     def _room(self, state: RobustState, step: Proposal) -> float:
@@ -285,7 +294,7 @@ class RobustRule:
         with_curvature = with_curvature and "curvature" not in self.without
         belief.learn(
             state.belief,
-            belief.measure(seen, with_curvature=with_curvature),
+            belief.measure(seen, with_curvature=with_curvature, usual_loss=state.bound.recent),
             floors={} if "floors" in self.without else belief.FLOORS,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...plain import as_plain, refuse_outside, restored
+from ...plain import FINITE, as_plain, refuse_outside, restored
 from .alarm import Alarm
 from .belief import Belief, renewed
 from .bound import Bound
@@ -24,6 +24,7 @@ class RobustState:
         straight: The probes in a row that saw a slope and no bend.
         bent: The probes in a row whose step went too far.
         held: The losses that would have lowered the scale, had the probes not been straight.
+        sound_scale: The scale before the last losses, if these were not finite; else 0.
         search: How far the search of the first batch has come.
         belief: What probes said.
         bound: What the losses say about the gain to come.
@@ -37,6 +38,7 @@ class RobustState:
     straight: int = 0
     bent: int = 0
     held: int = 0
+    sound_scale: float = 0.0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
     bound: Bound = field(default_factory=Bound)
@@ -52,6 +54,7 @@ class RobustState:
             straight=(0, math.inf),
             bent=(0, math.inf),
             held=(0, math.inf),
+            sound_scale=(0.0, FINITE[1]),
         )
 
 
@@ -85,7 +88,7 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
     told = plain.get("belief")
     if isinstance(told, Mapping) and "curvature" in told:
         plain = _with_new_averages(plain)
-    return restored(RobustState, plain)
+    return restored(RobustState, {"sound_scale": 0.0, **plain})  # which 0.3.0 did not know
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
