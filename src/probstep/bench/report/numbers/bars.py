@@ -183,20 +183,23 @@ def judge_peers(
     """
     bars = []
     for peer, name in PEERS.items():
-        pairs = {half: _pair(records, half, ours, peer, against) for half in rows}
+        pairs = {
+            half: side_by_side([r for r in records if r["half"] == half], peer, against, ours)
+            for half in rows
+        }
         for what, tell in (("geometric mean", _lead_in_mean), ("worst row", _lead_in_worst)):
             findings = {half: _find_lead(*pair, tell, rows[half]) for half, pair in pairs.items()}
             bars.append(Bar(f"{name}: {what}", "ours below", findings))
     return bars
 
 
-def _pair(
-    records: Sequence[Record], half: str, ours: Way, peer: Way, against: Way
+def side_by_side(
+    records: Sequence[Record], peer: Way, against: Way, ours: Way = PRESENT
 ) -> tuple[list[Outcome], list[Outcome]]:
-    part = [r for r in records if r["half"] == half]
-    keys = [{(r["hazard"], r["seed"]) for r in part if _way(r) == way} for way in (ours, peer)]
+    """Ours and a peer beside the same reference, on the rows and seeds that all three have."""
+    keys = [{(r["hazard"], r["seed"]) for r in records if _way(r) == way} for way in (ours, peer)]
     shared = keys[0] & keys[1]
-    both = [r for r in part if _way(r) in (GRID, PLAIN) or (r["hazard"], r["seed"]) in shared]
+    both = [r for r in records if _way(r) in (GRID, PLAIN) or (r["hazard"], r["seed"]) in shared]
     return compare(both, ours, against), compare(both, peer, against)
 
 

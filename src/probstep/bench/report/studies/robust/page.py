@@ -78,6 +78,16 @@ Each method at its published default, on the ordinary trainings of 1,000 steps. 
 the best fixed rate of the row's own optimizer: ours, then theirs, on the same rows and seeds.
 """
     yield from write_bars(study.bars["peers"])
+    yield """The same by optimizer, both halves together. Prodigy is an Adam on every row, DoG an SGD: on
+rows of momentum Prodigy is another optimizer, not only another rate.
+"""
+    yield from write_table(
+        ("method", "rows of", "rows", "ours", "theirs"),
+        (
+            (name, kind, str(rows), f"{ours:.3f}", f"{theirs:.3f}")
+            for name, kind, rows, ours, theirs in study.beside_peers()
+        ),
+    )
     yield """## Unusual trainings
 
 [A page of their own](hazards.md) has every row, and the other methods on them.

@@ -6,7 +6,7 @@ of some batch size.
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,12 +22,14 @@ from probstep.bench.report.numbers.bars import (
     judge_peers,
     mean_test_points,
     ratio_of_95,
+    side_by_side,
     worst_ratio,
 )
 from probstep.bench.report.numbers.effort import EARLY, early_passes, late_passes
 from probstep.bench.report.numbers.hazards import (
     GRID,
     HAZARDS,
+    PEERS,
     PRESENT,
     Outcome,
     Record,
@@ -45,6 +47,7 @@ SCHEDULES = {  # as the records spell them, and as the page does
     "warm-up-cosine": "warm-up and cosine",
 }
 OPTIMIZERS = ("momentum", "adam", "adamw")
+KINDS = {"momentum": ("momentum",), "Adam and AdamW": ("adam", "adamw")}  # of optimizers
 SHORT = (100, 200)  # steps
 SIZES = (1, 2, 4, 16, 128)  # of batches
 ROWS = {"tuning": 24, "kept": 15}  # of a schedule, and of a short length
@@ -85,12 +88,26 @@ class Study:
             "sizes": _judge_sizes(self),
             "hazards": judge_hazards(self.hazards, HAZARDS),
             "peers": judge_peers(
-                [r for r in self.ordinary if r["family"].startswith("ordinary")],
+                self._of_1000_steps,
                 GRID,
                 {half: count * len(SCHEDULES) for half, count in ROWS.items()},
             ),
             "cost": _judge_cost([*self.ordinary, *self.hazards]),
         }
+
+    @property
+    def _of_1000_steps(self) -> list[Record]:
+        return [r for r in self.ordinary if r["family"].startswith("ordinary")]
+
+    def beside_peers(self) -> Iterator[tuple[str, str, int, float, float]]:
+        """Peer, kind of optimizer, rows, our mean ratio to the best fixed rate, and theirs."""
+        for peer, name in PEERS.items():
+            sides = side_by_side(self._of_1000_steps, peer, GRID)
+            for kind, bases in KINDS.items():
+                ours, theirs = ([one for one in side if one.base in bases] for side in sides)
+                mine, its = mean_ratio(ours), mean_ratio(theirs)
+                if mine is not None and its is not None:
+                    yield name, kind, len(ours), mine, its
 
 
 def read_study(records: Path) -> Study:
