@@ -1,6 +1,7 @@
 """What a step costs: no host read without a probe, few with one, nothing kept of the model's size."""
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -137,6 +138,24 @@ def test_the_closure_is_called_once_per_step_and_once_per_probe(rule):
     for batch in batches(8):
         opt.step(lambda batch=batch: calls.append(1) or loss_of(model, batch))
     assert len(calls) == 8 + opt.metrics()["probe_forwards"]
+
+
+def test_gradients_that_a_closure_drops_are_not_kept_while_it_makes_new_ones():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=0.1), RobustRule(budget=(1.0, 0.0)))
+    kept = []
+
+    def closure(batch):
+        old = [weakref.ref(p.grad) for p in model.parameters() if p.grad is not None]
+        opt.zero_grad()
+        kept.append(sum(ref() is not None for ref in old))
+        loss = loss_of(model, batch)
+        loss.backward()
+        return loss
+
+    for batch in batches(10):
+        opt.step(lambda batch=batch: closure(batch))
+    assert kept[-3:] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("runs_backward", [False, True])

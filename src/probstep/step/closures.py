@@ -159,22 +159,27 @@ def _renewing_pass(
     habit: Habit,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run a closure that is expected to run backward, and to make new gradients."""
-    before = [p.grad for p in params]
+    # Known weakly: the memory of gradients that the closure drops is free for the new ones.
+    before = [None if (grad := p.grad) is None else weakref.ref(grad) for p in params]
+    is_view = params[0].grad is not None and params[0].grad._is_view()
+    del grad
     loss = _run(closure, recording)
     check(loss)
     if loss is None:
         return None, None
-    was, now = before[0], params[0].grad
-    is_view = was is not None and was._is_view()
-    if now is not None and now is not was and not is_view:
+    if not is_view and _is_new(params[0], before[0]):
         return loss, functools.partial(_with_grad, closure)
     habit.renewing, habit.is_needed = 0, True  # this time it did something else
-    for p, grad in zip(params, before, strict=True):
-        if p.grad is not grad and p.grad is not None:
-            return loss, functools.partial(_with_grad, closure)
+    if any(_is_new(p, was) for p, was in zip(params, before, strict=True)):
+        return loss, functools.partial(_with_grad, closure)
     _backward(loss, params)
     habit.pure += 1
     return loss, closure
+
+
+def _is_new(param: Tensor, was: "weakref.ref[Tensor] | None") -> bool:
+    """Say whether a parameter has a gradient, and another than it had."""
+    return param.grad is not None and (was is None or was() is not param.grad)
 
 
 def _run(closure: Forward, recording: Recording) -> Tensor:
