@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 from probstep import Every, History, PaperRule, ProbStep, RobustRule
 from probstep.history import EVENTS, LIMITS, MOST_EVENTS, MOST_ROWS, SIZE, Ledger
 from probstep.rules.robust import limits
-from probstep.rules.robust.bound import UNSURE
+from probstep.rules.robust.bound import NOISE
 from probstep.rules.robust.state import RobustState
 
 from .cases import FICKLE, batches, loss_of, plain_network, step_with_closure
@@ -365,7 +365,7 @@ def test_the_robust_rule_names_what_binds(change, limit):
     if "bound" in change:
         state.losses = 100
         state.bound.recent, state.bound.older, state.bound.recent_time = 1.0, 2.0, 1.0
-        state.belief.slope = 4 * UNSURE / change["bound"]  # all of the loss is there to gain
+        state.belief.slope = 4 * NOISE / change["bound"]  # all of the loss is there to gain
     step = Proposal(loss=1.0, slope=1.0)
     aimed, ratio = change.get("aimed", 5.0), change.get("ratio", 1.9)
     largest = limits.largest_factor(rule, state, step, ratio)

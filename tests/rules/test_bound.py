@@ -64,7 +64,7 @@ def test_before_three_losses_nothing_is_known_of_the_gain():
 def test_where_nothing_is_known_half_of_the_loss_is_there_to_gain_and_nothing_is_certain(losses):
     state, count = averaged(losses)
     phi = bound.largest_slope(state, count, MOMENTUM)
-    assert excess(phi, 0.9) == pytest.approx(bound.UNSURE * bound.HOPE * 2.0)
+    assert excess(phi, 0.9) == pytest.approx(bound.NOISE * bound.HOPE * 2.0)
     assert phi == pytest.approx(bound.first_slope(2.0, MOMENTUM))
     assert bound.largest_slope(state, count, MOMENTUM, bound.CERTAIN) == math.inf
 
@@ -74,7 +74,7 @@ def test_a_gain_within_its_error_counts_as_much_as_the_error():
     gain, error = bound.gain(state, count)
     assert abs(gain) < error
     phi = bound.largest_slope(state, count, MOMENTUM)
-    assert excess(phi, 0.9) == pytest.approx(bound.UNSURE * error)
+    assert excess(phi, 0.9) == pytest.approx(bound.NOISE * error)
 
 
 def test_of_losses_that_rise_for_certain_a_tenth_of_the_loss_is_still_hoped_for():
@@ -83,7 +83,7 @@ def test_of_losses_that_rise_for_certain_a_tenth_of_the_loss_is_still_hoped_for(
     assert not bound.is_rising(*averaged(falling(1.0)))
     phi = bound.largest_slope(state, count, MOMENTUM, bound.CERTAIN)
     assert excess(phi, 0.9) == pytest.approx(
-        bound.UNSURE * bound.LEAST_HOPE * state.recent, rel=1e-2
+        bound.NOISE * bound.LEAST_HOPE * state.recent, rel=1e-2
     )
 
 
@@ -96,7 +96,7 @@ def test_under_a_decay_the_gain_counts_thrice_and_the_loss_itself_twice():
     state, count = averaged([math.exp(-t / 50) for t in range(400)])  # the gain exceeds the loss
     state.peak = 1.0
     once = bound.largest_slope(state, count, Setting(1.0))
-    assert excess(once, 0.0) == pytest.approx(bound.UNSURE * state.recent)
+    assert excess(once, 0.0) == pytest.approx(bound.NOISE * state.recent)
     assert bound.largest_slope(state, count, Setting(0.5)) == pytest.approx(2 * once)
 
 
@@ -140,7 +140,7 @@ def allowed_scale(state, setting=Setting()):  # noqa: B008
 def test_phi_never_promises_more_than_its_share_of_the_loss():
     state = noticed([math.exp(-t / 50) for t in range(1, 400)])  # the gain exceeds the loss
     phi = allowed_scale(state) * state.bound.recent
-    assert phi == pytest.approx(4 * bound.UNSURE * state.bound.recent)
+    assert phi == pytest.approx(4 * bound.NOISE * state.bound.recent)
 
 
 def test_a_negative_loss_is_bounded_by_its_gain_alone():

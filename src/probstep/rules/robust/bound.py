@@ -17,8 +17,7 @@ SLOW, FAST = (
 )  # exponents of the two power laws in time that weight the averages of the loss
 HEAD_START = 30.0  # steps that are added to time: a training is taken to last at least so long
 KNOWN_AFTER = 3  # losses: fewer show no trend
-NOISE = 0.5  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, less with small batches
-UNSURE = 0.4  # the same where G is not known, or the loss itself is what there is to gain
+NOISE = 0.4  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, less with small batches
 LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
 HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
@@ -113,7 +112,7 @@ def largest_slope(bound: Bound, count: int, setting: Setting, errors: float = CA
     N is the excess of the loss that noise causes at this rate, G what the next e-fold of time gains. A
     lower rate would lose progress, a higher one gain noise. Where G is not known, what there is to gain
     is a part of the loss, and no more than the error: no evidence, hardly a bound. It is never more
-    than the loss itself, if that is above zero. For both the share is a little smaller.
+    than the loss itself, if that is above zero.
 
     Args:
         bound: The averages.
@@ -128,13 +127,12 @@ def largest_slope(bound: Bound, count: int, setting: Setting, errors: float = CA
         return math.inf
     size = math.hypot(bound.recent, DEVIATIONS * bound.error)
     is_decay = setting.multiplier < bound.peak
-    known = NOISE * (DECAY * fallen if is_decay else fallen)
-    excess = max(known, UNSURE * min(error, HOPE * size))
+    left = max(DECAY * fallen if is_decay else fallen, min(error, HOPE * size))
     if errors > 0:
-        excess = max(excess, UNSURE * LEAST_HOPE * size)
+        left = max(left, LEAST_HOPE * size)
     if bound.recent > 0:
-        excess = min(excess, UNSURE * bound.recent * (DECAY_OF_ALL if is_decay else 1.0))
-    return 4 * (1 - setting.beta) * excess
+        left = min(left, DECAY_OF_ALL * bound.recent if is_decay else bound.recent)
+    return 4 * (1 - setting.beta) * NOISE * left
 
 
 def is_rising(bound: Bound, count: int) -> bool:
@@ -149,7 +147,7 @@ def first_slope(loss: float, setting: Setting) -> float:
     >>> round(first_slope(2.0, Setting(beta=0.9)), 3)
     0.16
     """
-    return 4 * (1 - setting.beta) * UNSURE * HOPE * abs(loss)
+    return 4 * (1 - setting.beta) * NOISE * HOPE * abs(loss)
 
 
 def largest_scale(allowed: float, slope: float, setting: Setting) -> float:
