@@ -1,4 +1,4 @@
-"""The memory of an optimizer, and where a checkpoint finds it: one key in every one of its groups."""
+"""The memory of an optimizer, and where a checkpoint finds it: under one key in each of its groups."""
 
 import math
 import weakref
@@ -24,9 +24,9 @@ class Binding:
     """Keeps the memory, reads it from the groups and writes it there.
 
     Args:
-        parts: What every step is made of: the optimizer whose groups they are, the rule, the members.
+        parts: What every step is made of: the optimizer with its groups, the rule, the members.
         bound: The lower bound; None without one.
-        ending: A checkpoint may not have gone beyond it.
+        ending: The end of training. A checkpoint must not have more steps than that.
         notices: What is said to the user.
     """
 
@@ -43,7 +43,7 @@ class Binding:
 
     @property
     def current(self) -> Memory:
-        """The memory, read anew if somebody has exchanged the groups: the base loaded a checkpoint."""
+        """The memory. It is read anew if the groups were replaced: the base has loaded a checkpoint."""
         # Not by `is_in_place`: every step comes here several times.
         if self._parts.base.param_groups[0].get(MEMORY) is not self._published:
             self.bind()
@@ -55,7 +55,7 @@ class Binding:
         return self._parts.base.param_groups[0].get(MEMORY) is self._published
 
     def bind(self) -> None:
-        """Find what a checkpoint has put into any group, or begin anew, and mirror it in all."""
+        """Take the memory that a checkpoint has put into any group, or a new one; put it into all."""
         groups, rule = self._parts.base.param_groups, self._parts.rule
         refuse_mixed_maximize(groups)
         found = next((group[MEMORY] for group in groups if MEMORY in group), None)
@@ -65,7 +65,7 @@ class Binding:
                 self.memory, faults = Memory.restored(found, rule, self._bound)
                 self._notices.of_checkpoint(faults)
                 self._ending.check(self.memory.steps)
-            self.unread.read()  # of a step that the checkpoint knows nothing of
+            self.unread.read()  # forget a loss of which the checkpoint knows nothing
         new = groups[len(self.memory.first_rates) :]
         self.memory.first_rates += [float(group["lr"]) for group in new]
         self._fit_ratios()
@@ -117,7 +117,7 @@ class Binding:
             check_per_group(members.base.param_groups, is_searching=rule.chooses_lengths)
         memory.ratios = Ratios([Member() for _ in range(count)])
         if rule.chooses_lengths and not rule.is_searching(memory.rule):
-            rule.search_again(memory.rule)  # rates that were found for other members
+            rule.search_again(memory.rule)  # the old rates were found for other members
 
 
 def _publish(binding: Binding | None) -> None:

@@ -17,7 +17,7 @@ from .plain import as_plain, copied, restored, twin_of
 from .ratios import Ratios
 from .rules import Observation, Rule
 
-FAINT = 0.01  # a schedule that has brought the rate so low may well make steps that nobody sees
+FAINT = 0.01  # a schedule that has lowered the rate so far may well make invisible steps
 FLAT = 1e-3  # of the steepest slope
 UNSEEN = 1e-5  # of the loss: a promised change that a probe in single precision cannot judge
 SAME_NORM = 2e-5  # relative: how exactly torch's clipping reaches its norm
@@ -77,10 +77,10 @@ class Proof:
     Args:
         is_same: Evaluated again where the step began, the loss was the same number.
         is_searching: The last probed step searched.
-        is_steep: Its slope was compared with the gradients.
-        slope_factor: Of the gradients over that slope: 1 if they agree, 0 if it cannot be told.
+        is_steep: The slope of the loss was compared with the gradients.
+        slope_factor: The gradients over that slope: 1 if they agree, 0 if that is not known.
         doubts: How many later probes saw more than their step explains.
-        is_contradicted: The last that was looked into saw another function.
+        is_contradicted: The last of these probes that was examined saw another function.
     """
 
     is_same: bool = False
@@ -93,7 +93,7 @@ class Proof:
 
 @dataclass(slots=True)
 class Health:
-    """What tells a rate that is dead or absurd.
+    """What shows that a rate is far too low or far too high.
 
     Args:
         blind: Probes in a row that could see nothing.
@@ -102,7 +102,7 @@ class Health:
         found: The scale after the last search; 0 without one.
         highest: The highest scale so far that a probe found good.
         gradient: The norm of the last probed gradient; 0 if the rule measures none.
-        loss: The loss there.
+        loss: The loss of that probed step.
         repeats: How often in a row that norm was the same though the loss was not.
     """
 
@@ -120,7 +120,7 @@ class Health:
         if seen is None or probe.decision in ("unpaired", "contradicted"):
             return
         step = seen.step
-        is_faint = step.setting.multiplier < FAINT  # the end of a schedule is no illness
+        is_faint = step.setting.multiplier < FAINT  # normal at the end of a schedule
         is_tiny = not abs(step.slope) > max(step.resolution, UNSEEN * abs(step.loss))
         steepness = abs(step.slope / step.rate) if step.rate else 0.0
         self.steepest = max(self.steepest, steepness if steepness < math.inf else 0.0)
@@ -131,7 +131,7 @@ class Health:
         self.taken_back = self.taken_back + 1 if rejected else 0
         if probe.decision == "search":
             self.found = self.highest = probe.scale
-        if probe.decision in ("up", "keep"):  # not a rate of the user's that proved too high
+        if probe.decision in ("up", "keep"):  # not a user's rate that proved too high
             self.highest = max(self.highest, probe.scale)
         self._see_gradient(seen)
 
@@ -169,7 +169,7 @@ class Memory:
         keeps_weights: Whether the base's state depends on the rate of its steps; None until examined.
         short: The rounding of the coarsest 16-bit format in which the model last computed; 0 without.
         proof: What is known of the function that probes see.
-        health: What tells a rate that is dead or absurd.
+        health: What shows that a rate is far too low or far too high.
         history: What all steps looked like.
         ratios: What is remembered of the members of a step, if it has several.
     """
@@ -222,7 +222,7 @@ class Memory:
             elif name not in NOT_IN_0_1_0:
                 faults.append(f"'{name}' is missing.")
         if memory.scale != plain.get("scale"):
-            memory.rule = rule.init()  # what it has found is worth nothing without the scale
+            memory.rule = rule.init()  # what the rule has found means nothing without the scale
         return memory, faults
 
     def plain(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class Memory:
         seen: Observation | None = None,
         limit: str = "",
     ) -> None:
-        """Take over what was decided at the step that is being taken, and what limits the rate."""
+        """Note what was decided at the present step, and what limits the rate."""
         self.scale, self.last = probe.scale, probe
         self.decisions[probe.decision] += 1
         self.decisions["reject"] += rejected
@@ -276,13 +276,13 @@ class Memory:
             self.history.limited(limit)
 
     def record_skipped(self, step: int) -> None:
-        """Take over that a step without a probe was not taken: its batch was not finite."""
+        """Note that a step without a probe was skipped, because its batch was not finite."""
         self.decisions["skipped"] += 1
         self.history.add("not finite", step)
 
 
 class Published(dict[str, Any]):
-    """The plain copy of a memory that lies in every group; it is printed with the group, hence short.
+    """The plain copy of a memory that lies in every group; it prints short, as it prints with the group.
 
     >>> {"lr": 0.1, "probstep": Published({"scale": 1.5, "steps": 0})}
     {'lr': 0.1, 'probstep': <scale 1.5>}

@@ -11,8 +11,8 @@ from .memory import Memory, Probe
 PATIENCE = 20  # probes in a row that say nothing, before we say so
 STUBBORN = 8  # probed steps in a row that were taken back
 REPEATED = 3  # probes in a row that saw the same norm of the gradient
-DEAD = 1e-6  # of the highest scale: so far below it, nothing is seen any more
-SCALED = 200.0  # a factor of the gradients that no number of micro-batches makes
+DEAD = 1e-6  # of the highest scale: below this, probes can see nothing any more
+SCALED = 200.0  # a factor of the gradients that is too large for a sum of micro-batches
 ABSURD = 1e6  # times the scale that the search found
 
 NEARLY = 0.04  # a measured factor so close to a whole number is taken for it
@@ -30,7 +30,7 @@ CLIPPED = (
 
 
 def brief(settings: object) -> str:
-    """Return an object of frozen settings as it would be written: only what is not as usual.
+    """Return frozen settings as code, with only those that differ from the defaults.
 
     >>> from probstep.rules import PaperRule
     >>> brief(PaperRule()), brief(PaperRule(up=1.1))
@@ -66,10 +66,10 @@ class Notices:
             self._once(
                 "contradicted",
                 f"A probe saw another function than the loss that is trained: after the step the loss "
-                f"was {probe.loss_after:.6g} instead of {probe.loss:.6g}, and evaluated again where the "
-                "step began it was another number than before. At the first step it was the same. "
-                "Such probes teach nothing, and the scale stays. Has the data pipeline changed, or does "
-                "what is evaluated again see another batch?",
+                f"was {probe.loss_after:.6g} instead of {probe.loss:.6g}. Evaluated again where the "
+                "step began, it was another number than before. At the first step it was the same. "
+                "Such probes teach nothing, so the scale stays. Has the data pipeline changed, or is "
+                "the loss evaluated again with another batch?",
             )
         elif not math.isfinite(probe.loss_after):
             self._once(
@@ -82,24 +82,25 @@ class Notices:
             which = f"none of the first {PATIENCE}" if is_first else f"none of the last {PATIENCE}"
             self._once(
                 "uninformative",
-                f"In {which} probes the loss could have changed visibly, given its rounding (the last "
-                f"was predicted to change by {probe.slope:.3g} of {probe.loss:.6g}), so the scale has "
-                "not moved by them. "
+                f"In {which} probes could the loss change visibly, given its rounding (in the last one "
+                f"it was predicted to change by {probe.slope:.3g} of {probe.loss:.6g}), so they "
+                "have not moved the scale. "
                 + (
                     "The steps were empty. Either they are below the rounding of the parameters: start "
                     "from a larger rate. Or the gradients are zero, or not those of this loss."
                     if is_flat
-                    else "The gradients have not vanished: start from a larger rate, and see that "
-                    "they are those of this loss."
+                    else "The gradients have not vanished: start from a larger rate, and check "
+                    "that they are those of this loss."
                 ),
             )
         elif memory.health.taken_back >= STUBBORN:
             self._once(
                 "taken back",
                 f"The last {STUBBORN} probed steps were all taken back, because the loss rose by far "
-                f"more than they promised; the scale is {probe.scale:.3g}. Either the loss is not what "
-                "the optimizer reduces (an adversary's, a policy's), or what is evaluated again is not "
-                "the same loss, or the batches differ too much for one rate: use larger batches.",
+                f"more than they promised to lower it; the scale is {probe.scale:.3g}. There are three "
+                "likely reasons: the loss is not what the optimizer reduces (adversarial training, a "
+                "policy gradient); the loss that is evaluated again is not the same loss; the batches "
+                "differ too much for one rate: use larger batches.",
             )
         elif memory.health.repeats >= REPEATED:
             self._once("clipped", CLIPPED.format(memory.health.gradient))
@@ -144,8 +145,8 @@ class Notices:
         self._once(
             "horizon",
             f"The horizon of {horizon} steps has been reached and training goes on: from now on every "
-            "step has the small rate of the last. If training is longer, say so before its end: "
-            "opt.horizon = steps.",
+            "step has the small rate of the last one. If training is longer, set opt.horizon = steps "
+            "before the horizon is reached.",
         )
 
     def of_skipped_step(self) -> None:
@@ -209,7 +210,7 @@ class Notices:
         )
 
     def of_checkpoint(self, faults: Sequence[str]) -> None:
-        """Say what of a checkpoint could not be taken over, every time that one is loaded."""
+        """Say which parts of a checkpoint could not be used, every time that one is loaded."""
         if faults:
             warnings.warn(
                 "The checkpoint's memory of ProbStep was taken over in part. What could not be used "
@@ -273,6 +274,6 @@ def _suggestion(factor: float) -> str:
 
 
 def _whole(number: float) -> int | None:
-    """Return the whole number from 2 on that a measured one is, if it is one."""
+    """Return the whole number, from 2 on, to which a measured one is close; None if there is none."""
     near = round(number)
     return near if near > 1 and abs(number / near - 1) < NEARLY else None

@@ -62,8 +62,8 @@ class ProbStep(Wrapper):
             It goes with `PaperRule`, as does the noise.
         noise: R, the variance of the loss: a number, a function of the loss, or `SampleNoise()`.
         probe: When to probe; None leaves it to the rule.
-        model: The model. Needed where it is compiled; otherwise one of the ways to have its dropout
-            masks and spectral norms replayed (the others are a closure and `forward_pass()`).
+        model: The model. It is needed if it is compiled. Otherwise it is one of the ways to replay its
+            dropout masks and spectral norms (the others are a closure and `forward_pass()`).
         process_group: The ranks that train one model together; None is torch's default group, if
             there is one; False says that this process trains alone though there are others.
         max_lr: No step uses a rate above it, in any group: the scale stays so low that the largest
@@ -74,8 +74,8 @@ class ProbStep(Wrapper):
         per_group: Give every parameter group a ratio to the common scale, too: at most 8 groups.
         check: Prove on the first probed step, and on every search, that the loss which is evaluated
             again is the loss whose gradients were taken (docs/checks.md). False leaves that out.
-        horizon: How many steps training has, if that is known: the rate then comes down to zero at the
-            end, whatever a schedule makes of it before. None leaves the end open.
+        horizon: How many steps training has, if that is known: the rate then comes down to almost zero
+            over the last fifth of them, in addition to any schedule. None leaves the end open.
 
     Example:
         >>> model = nn.Linear(4, 1)
@@ -131,7 +131,7 @@ class ProbStep(Wrapper):
         self._arrival = Arrival(self._tape, per_sample=isinstance(self.noise, SampleNoise))
         notices, self._ending = Notices(), Ending()
         self._binding = Binding(parts, self.lower_bound, self._ending, notices)
-        # Set only now: a copy may have gone beyond it, a checkpoint may not.
+        # Set only now: a copy may have taken more steps than this, a checkpoint may not.
         self._ending.horizon = checked_horizon(horizon)
         self._stepper = Stepper(parts, self._binding, self._arrival, self._ending, notices, model)
         self._binding.follow_checkpoints()
@@ -178,8 +178,8 @@ class ProbStep(Wrapper):
     def forward_pass(self) -> Iterator[None]:
         """Record where a forward pass begins, so that the probe can replay its random numbers.
 
-        Optional, with `step(loss=, reevaluate=)`: around the computation of the loss, once per
-        micro-batch. A `reevaluate` that covers several micro-batches may use it the same way inside.
+        It is optional, and goes with `step(loss=, reevaluate=)`. Put it around the computation of the
+        loss, once per micro-batch. A `reevaluate` over several micro-batches may use it inside, too.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(4, 1), nn.Dropout())
@@ -211,8 +211,8 @@ class ProbStep(Wrapper):
         Args:
             reevaluate: Computes the loss of the coming step's batch again; None if there is no batch, or
                 not before the closure has run.
-            loss: That loss, if it is at hand; otherwise it costs one more forward pass, on a probed step
-                and, for a rule that wants the loss of every step (RobustRule), on any other.
+            loss: That loss, if it is at hand. Otherwise one more forward pass computes it: on every
+                probed step, and on any other if the rule wants the loss of every step (RobustRule).
             grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
         self._arrival.keep(Given(reevaluate, loss, grad_scale))
@@ -240,7 +240,7 @@ class ProbStep(Wrapper):
         clear_gradients(self.base, set_to_none=set_to_none)
 
     def freeze(self) -> None:
-        """Keep the scale as it is: no probes, no lowering, until `unfreeze()`. A checkpoint knows it.
+        """Keep the scale as it is: no probes, no lowering, until `unfreeze()`. Checkpoints keep this.
 
         Frozen before its first step, the optimizer steps at its own rates.
 
@@ -263,7 +263,7 @@ class ProbStep(Wrapper):
     def scale(self) -> float:
         """The adapted factor: a step uses `lr * scale` in every group.
 
-        RobustRule sees a loss one step late, and may lower it as the next step begins.
+        RobustRule sees a loss one step late, and may lower the scale when the next step begins.
         """
         return self._stepper.scale(self.max_lr)
 
@@ -271,8 +271,8 @@ class ProbStep(Wrapper):
     def effective_lr(self) -> list[float]:
         """The rates of the next step as they now stand: `lr * scale`, one number per group.
 
-        Where optimizers or groups have a ratio of their own it is `lr * scale * ratio`, and the list
-        says whose each rate is: `opt.effective_lr["AdamW"]`.
+        Where optimizers or groups have a ratio of their own it is `lr * scale * ratio`, and the rates
+        can also be read by name: `opt.effective_lr["AdamW"]`.
 
         `metrics()` and the loggers of trainers call it `effective_lr` if there is one group, and
         `effective_lr/0`, `effective_lr/1`, ... if there are several.
@@ -281,7 +281,7 @@ class ProbStep(Wrapper):
 
     @property
     def horizon(self) -> int | None:
-        """How many steps training has; it may be set while it lasts.
+        """How many steps training has; it may also be set during training.
 
         >>> opt = ProbStep(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5))
         >>> opt.horizon = 1000

@@ -79,7 +79,7 @@ class Stepper:
 
         Args:
             closure: Returns the loss of the batch, if the user gave one.
-            given: What he gave instead.
+            given: What the user gave instead of a closure.
             schedule: When to probe; None leaves it to the rule.
             max_lr: The largest rate that the step may use; None without a limit.
             ranks: Who else takes the step.
@@ -122,7 +122,7 @@ class Stepper:
         return arrived.loss
 
     def is_due(self, schedule: "Schedule | None") -> bool:
-        """Say whether the next step is probed, at the rates that the groups have now; or this one."""
+        """Say whether the next step is probed, at the present rates; during a step, whether it is."""
         if self.is_stepping:
             return self._is_probed
         base = self._parts.base
@@ -150,13 +150,13 @@ class Stepper:
         return Rates(rates, members.names())
 
     def watch_base(self) -> None:
-        """Say so if the base steps and nobody has called the ProbStep around it."""
+        """Warn if the base steps although nobody has called the ProbStep around it."""
         me = weakref.ref(self)  # the base may outlive us
         for base in bases_of(self._parts.base):
             base.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
 
     def notice_step_of(self, base: optim.Optimizer) -> None:
-        """Say so if nobody has called us, unless it has another ProbStep."""
+        """Warn that nobody has called this ProbStep, unless another one is around the base."""
         if self._binding.is_in_place:
             self._notices.of_step_of_base(type(base).__name__)
 
@@ -204,18 +204,18 @@ class Stepper:
                 memory.history.hear(memory.steps, loss, factor, is_new_level=is_new_level)
 
     def _with_loss(self, memory: Memory, arrived: Arrived, *, is_probed: bool) -> Arrived:
-        """Compute a loss that nobody told, if the step needs it."""
+        """Compute the loss, if nobody gave it and the step needs it."""
         parts = self._parts
         is_needed = is_probed or parts.stretch is not None or is_listening(parts.rule, memory)
         if arrived.again is None or not is_needed:
             return arrived
-        # Whether the pass is paired shows after the step.
+        # Whether the pass drew the same random numbers is known only after the step.
         loss, _ = parts.tape.again(arrived.again, params_of(parts.base))
         self._arrival.check(loss)
         return arrived._replace(loss=loss, is_told=False)
 
     def _limit(self, memory: Memory, max_lr: float) -> None:
-        most = self.scale(max_lr)  # a schedule may have risen towards it
+        most = self.scale(max_lr)  # a schedule may have raised the rates
         if most < memory.scale:
             memory.history.limited("max_lr")
         memory.scale = most

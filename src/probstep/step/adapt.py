@@ -1,7 +1,7 @@
 """The paper's Algorithm 1, in one function: `adapt`.
 
 It takes what arrived (a `Batch`), lets the base step, probes the step, asks the rule, and returns an
-`Outcome`. It writes nothing that lasts but the parameters, the base's state and the rule's state.
+`Outcome`. Of what lasts it changes only the parameters, the base's state and the memory.
 """
 
 import functools
@@ -51,7 +51,7 @@ class Parts:
         tape: Where the forward passes of the batch are recorded.
         max_lr: The largest rate that a step may use; None without a limit.
         check: Prove that what is evaluated again is the same loss.
-        members: What has a ratio of its own; None if all steps at one scale.
+        members: What has a ratio of its own; None if everything has one scale.
     """
 
     base: optim.Optimizer
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
         rejected: How many lengths were tried and rejected before.
         seen: What the last probe saw, as the rule was told; None if there was none.
         limit: What keeps the scale from being higher; "" if unknown.
-        refusal: Why a step that is only watched cannot be; "" if it can.
+        refusal: Why the step cannot be watched; "" if it can.
     """
 
     probe: Probe
@@ -147,7 +147,7 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
                 parts.members, memory, attempt, objective, before, trial.length, loss, evaluate
             )
         if is_searching:  # the base's own step, at the rate found or else at the user's
-            # What was found is the rate of the schedule's reference.
+            # The scale that was found is for the rate without its schedule.
             found = before.scale * trial.length * before.setting.multiplier
             is_found = is_paired and not (trial.length and rule.is_searching(memory.rule))
             if not is_found:
@@ -178,15 +178,15 @@ def begin_step(parts: Parts, memory: Memory, ranks: Ranks) -> Attempt:
 
 
 def factors_of(parts: Parts, memory: Memory) -> list[float] | None:
-    """Return the ratio of each group; None if all steps at one scale."""
+    """Return the ratio of each group; None if everything has one scale."""
     return None if parts.members is None else parts.members.factors(memory.ratios.values)
 
 
 def prepare(parts: Parts, memory: Memory, attempt: Attempt, ranks: Ranks) -> None:
-    """Keep what a step will change if it may have to be taken anew.
+    """Keep what a step will change, if the step may have to be taken anew.
 
-    That is: in a search, of all or of a member, which also finds out whether the base keeps weights in
-    its state; and if it does. A base that was never examined is examined now.
+    That is so in a search, of all or of a member, and if the base keeps weights in its state. A search
+    finds out whether the base does. A base that was never examined is examined now.
     """
     is_searching = parts.rule.is_searching(memory.rule)
     is_trying = is_searching or memory.ratios.is_wanted
@@ -221,7 +221,7 @@ def known_before(
 ) -> tuple[Before, bool]:
     """Return what is known before the step, and whether the gradients are finite."""
     groups, ranks = parts.base.param_groups, objective.ranks
-    # A 16-bit model under a 32-bit loss: what matters to a rule that looks at small changes.
+    # A model may compute in 16 bits under a 32-bit loss. A rule that looks at small changes must know.
     rounding = model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
     of_model = torch.tensor(rounding / AVERAGED / ranks.size) if rounding else flag(False)
     # Without a penalty the objective is the loss, up to its sign.

@@ -21,7 +21,7 @@ class Batch(NamedTuple):
         loss: Its loss, whose gradients are in place.
         again: Computes that loss again, at whatever the parameters then are.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
-        is_told: Somebody gave the loss; otherwise `again` computed it, and agrees with itself.
+        is_told: Somebody gave the loss; otherwise `again` computed it, so both always agree.
     """
 
     loss: Tensor
@@ -34,10 +34,10 @@ class Arrived(NamedTuple):
     """What is known of a batch when its step begins.
 
     Args:
-        loss: Its loss, whose gradients are in place; None if nobody told.
+        loss: Its loss, whose gradients are in place; None if nobody gave it.
         again: Computes that loss again; None if nobody can.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
-        is_handed_over: A trainer has handed it over, be it that there is no batch.
+        is_handed_over: A trainer has handed it over, or has said that there is no batch.
         is_told: Somebody gave the loss; otherwise `again` computed it.
     """
 
@@ -102,7 +102,7 @@ class Arrival:
     def receive(
         self, closure: Forward | None, given: Given, optimizer: optim.Optimizer, *, record: bool
     ) -> Arrived:
-        """Return what the step descends on; a closure is run, and backward unless it did so itself.
+        """Return what the step descends on. Run a closure, and backward unless the closure did that.
 
         Args:
             closure: The argument of `step()`.
@@ -141,5 +141,5 @@ class Arrival:
         return first_pass(closure, params, self.check, recording, self._habit)
 
     def _check_unless_none(self, loss: object) -> None:
-        if loss is not None:  # a trainer says so that it skips its batch
+        if loss is not None:  # None says that a trainer skips its batch
             self.check(loss)

@@ -24,10 +24,10 @@ MOST, TRIES = 30, 3  # powers of two at once, and how often: rates must stay wit
 
 
 def growth(before: float, length: float) -> float:
-    """Return the power of two by which a step must grow to show; 1 if it shows.
+    """Return the power of two by which a step must grow to be visible; 1 if it is visible.
 
-    A step that is far shorter than the parameters is lost in their rounding: with SGD on a loss of 1e-12
-    it is, at any usual rate.
+    A step that is far shorter than the parameters is lost in their rounding. An example is SGD on a
+    loss of 1e-12, at any usual rate.
 
     Args:
         before: The square of the parameters.
@@ -46,7 +46,8 @@ class Attempt:
     """A step of the base that is not final yet.
 
     As a context it puts back the parameters if anything raises, and the base's state if that was kept.
-    An empty state counts as kept. To copy any would cost more memory than the model has.
+    An empty state counts as kept. Any other state is copied only by `keep`, because its copy may need
+    more memory than the model has.
 
     Args:
         base: Whose step it is.
@@ -111,7 +112,7 @@ class Attempt:
             self._step(scale, *(() if self._kept is None else (BEFORE,)))
 
     def take_visibly(self, scale: float) -> float:
-        """Let the base step, for a search, at the first scale from this one on that shows; return it."""
+        """Let the base step, for a search, at the first scale from this one on that is visible."""
         self.try_at(scale)
         longer = scale
         for _ in range(TRIES):
@@ -131,12 +132,12 @@ class Attempt:
     def settle(self, scale: float) -> None:
         """End a search: let the base step once, at the scale that was found.
 
-        At 0 it goes nowhere but learns from the gradient: some only look at their first one.
+        At 0 the parameters stay, but the state learns: some optimizers only use their first gradient.
         """
         self.undo()
         self._step(scale, BEFORE)
         if not scale:
-            self.moved.resize(0.0, was=1.0)  # nothing times an infinite direction is not nothing
+            self.moved.resize(0.0, was=1.0)  # 0 times an infinite direction is NaN
 
     def stretch(self, factor: Tensor) -> None:
         """Take `factor` times the step instead of the step."""

@@ -19,7 +19,7 @@ Groups = list[dict[str, Any]]
 
 TORCHS_ZERO_GRAD = optim.Optimizer.zero_grad  # before anybody replaces it
 
-RISE = 10.0  # a rate that has risen this far above all that was known of it is another rate
+RISE = 10.0  # times the largest known rate: a rate above that is searched again
 
 
 def params_of(optimizer: optim.Optimizer) -> Sequence[Tensor]:
@@ -70,7 +70,7 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     """Return what the leading group says of a step: its schedule's multiplier and its momentum.
 
     Args:
-        groups: The optimizer's.
+        groups: The groups of the optimizer.
         first_rates: The rates of the groups before anybody changed them.
 
     >>> setting_of([{"lr": 0.5, "momentum": 0.9}], first_rates=[1.0])
@@ -83,7 +83,7 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     if "max_lr" in group or "initial_lr" in group:
         reference = _reference(group, reference)
     multiplier = float(group["lr"]) / reference if reference else 1.0
-    # It is 0 only of a tensor on a device: an empty step.
+    # The multiplier is 0 only if the rate is a tensor on a device: then the step is empty.
     # Of several optimizers, one that sums gradients is enough to make later steps longer.
     builds_up = any(each.get("dampening") == 0 for each in groups)
     return _setting(multiplier or 1.0, _momentum(group), builds_up)
@@ -98,14 +98,14 @@ def glance(groups: Groups, first_rates: Sequence[float], moved: int) -> tuple[bo
     """Return what every step must know of the groups, from one look at them.
 
     Args:
-        groups: The optimizer's.
+        groups: The groups of the optimizer.
         first_rates: The rates of the groups before anybody changed them.
         moved: The most parameters so far that took part in a backward pass.
 
     Returns:
         Whether any group moves, at a rate that is not 0; how many parameters of such groups take part
         in a backward pass, or `moved` where they cannot be more; and whether `keep_up` has
-        anything to look at, which it usually has not.
+        anything to look at: usually it does not.
 
     >>> frozen = torch.nn.Parameter(torch.ones(1), requires_grad=False)
     >>> groups = [{"lr": 0.1, "params": [torch.nn.Parameter(torch.ones(1)), frozen]}]
@@ -115,7 +115,7 @@ def glance(groups: Groups, first_rates: Sequence[float], moved: int) -> tuple[bo
     moving_groups, most, may_have_risen = [], 0, False
     for k, group in enumerate(groups):  # plain loops: every step comes here, and calls are slow
         rate = group["lr"]
-        # No reference can lie below a rate that is at most the first.
+        # A reference is never below the first rate: a rate up to the first cannot have risen.
         if type(rate) is not float or rate > first_rates[k] or "max_lr" in group:
             may_have_risen = True
         if rate != 0 if type(rate) is float else _may_move(rate):
@@ -134,7 +134,7 @@ def keep_up(groups: Groups, first_rates: list[float], *, is_searching: bool) -> 
     nor its largest rate (CyclicLR, a user who writes `lr`) is seen only when it rises.
 
     Args:
-        groups: The optimizer's.
+        groups: The groups of the optimizer.
         first_rates: The rates of the groups before anybody changed them; they may grow.
         is_searching: No scale has been found yet, so that a rise costs nothing.
 
@@ -166,8 +166,8 @@ def largest_scale(
     """Return the scale at which the largest rate of all groups is `max_lr`.
 
     Args:
-        groups: The optimizer's.
-        max_lr: That rate; None for none.
+        groups: The groups of the optimizer.
+        max_lr: That rate; None for no limit.
         factors: What each group's rate is multiplied with beside the scale; None for nothing.
 
     >>> largest_scale([{"lr": 0.5}, {"lr": 2.0}], max_lr=1.0)
@@ -183,7 +183,7 @@ def largest_scale(
 
 
 def rates_are_zero(groups: Groups) -> bool:
-    """Say whether no step can be seen: a warm-up's first, or the dry run of a checkpoint."""
+    """Say whether all rates are 0: on the first step of a warm-up, or in the dry run of a checkpoint."""
     return not any(_may_move(group["lr"]) for group in groups)
 
 
@@ -200,7 +200,7 @@ def are_stuck_at_zero(groups: Groups, first_rates: Sequence[float]) -> bool:
 
 @contextmanager
 def scaled_rates(groups: Groups, factor: float) -> Iterator[None]:
-    """Multiply all rates meanwhile.
+    """Multiply all rates, as a context.
 
     >>> groups = [{"lr": 0.5}]
     >>> with scaled_rates(groups, factor=0.5):
@@ -234,13 +234,13 @@ def step_at(
         _put_back(groups, kept)
 
 
-Kept = list[tuple[Any, Tensor | None]]  # the rate of each group; of a tensor what it held, once
+Kept = list[tuple[Any, Tensor | None]]  # each group's rate; of a tensor also its content, once
 
 
 def _scale_rates(groups: Groups, scale: float, factors: Sequence[float] | None = None) -> Kept:
     """Multiply each rate with the scale and its factor; return what `_put_back` needs.
 
-    Tensors are scaled in place, each once though groups share it: graphs hold them.
+    Tensors are scaled in place, because graphs hold them; one that groups share is scaled once.
     """
     kept: Kept = []
     for k, group in enumerate(groups):

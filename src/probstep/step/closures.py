@@ -25,13 +25,17 @@ def mean_of(loss: Tensor) -> Tensor:
 class Habit:
     """Remembers what earlier steps have taught about a closure.
 
-    The gradients alone tell if it ran backward, if it leaves them alone, drops them, or makes new ones.
-    They do not if it zeroes or adds to them in place: then hooks watch, at a small price, for backward
-    itself (`is_needed`), as they have `watched` times in a row. A closure that has only computed the
-    loss, `pure` times in a row, finds the gradients cleared: then nothing has to be compared, and their
-    memory is free for its pass. Where one has run backward and put new gradients in their place,
-    `renewing` times in a row, the first tells. `left` is one gradient as the last pass left it: if the
-    next one finds it so and only adds to it, nobody has cleared it (`has_piled`).
+    Usually the gradients alone show whether a closure ran backward: it leaves them alone, drops them, or
+    makes new ones. If it zeroes them or adds to them in place, they do not show it. Then hooks watch for
+    backward itself, at a small price.
+
+    - `is_needed`: the next pass needs these hooks. They were there `watched` times in a row.
+    - `pure`: so many times in a row the closure has only computed the loss. After some of them it finds
+      the gradients cleared: nothing has to be compared, and their memory is free for its pass.
+    - `renewing`: so many times in a row it has run backward and made new gradients. After some of them
+      only the first gradient is looked at.
+    - `left`: one gradient as the last pass left it. If the next pass finds it unchanged and only adds to
+      it, nobody has cleared it (`has_piled`).
     """
 
     def __init__(self) -> None:
@@ -159,7 +163,7 @@ def _renewing_pass(
     habit: Habit,
 ) -> tuple[Tensor | None, Forward | None]:
     """Run a closure that is expected to run backward, and to make new gradients."""
-    # Known weakly: the memory of gradients that the closure drops is free for the new ones.
+    # Weak references: if the closure drops gradients, their memory is free for the new ones.
     before = [None if (grad := p.grad) is None else weakref.ref(grad) for p in params]
     is_view = params[0].grad is not None and params[0].grad._is_view()
     del grad
@@ -199,8 +203,8 @@ def _see_pile(
 ) -> None:
     """Find out whether a closure has added to the gradients of the step before.
 
-    It has if the gradient was untouched since, and all that happened to it is that backward has added
-    to it: whoever clears it in place leaves one more change.
+    It has, if nobody touched the gradient since that step and backward has only added to it. Clearing it
+    in place would count as one more change.
     """
     for p, (grad, version) in zip(params, before, strict=True):
         if p.grad is None:
@@ -216,15 +220,16 @@ def _see_pile(
 def _watching_backward(params: Sequence[Tensor], *, is_lasting: bool) -> Iterator[list[Tensor]]:
     """Give a list to which backward appends every parameter to whose gradient it adds.
 
-    A parameter's own hook leaves an empty table behind when it is removed, and every later backward
-    pass looks into that. So the first looks hook the nodes that add, which go with the graph. To find
-    these takes longer: a closure that is watched for good has hooks on its parameters (`is_lasting`).
+    A hook on a parameter leaves an empty table behind when it is removed, and every later backward pass
+    looks into this table. So the first times the hooks are on the nodes that add to the gradients: these
+    nodes vanish with the graph. But it takes longer to find them. So a closure that is always watched
+    has hooks on its parameters (`is_lasting`).
     """
     has_run: list[Tensor] = []
     watched = [p for p in params if p.grad is not None and p.requires_grad]
     nodes = (
         [] if is_lasting else [get_gradient_edge(p).node for p in watched]
-    )  # held: they die else
+    )  # kept: else they are freed
     if is_lasting:
         handles = [
             p.register_post_accumulate_grad_hook(has_run.append)  # type: ignore[no-untyped-call]

@@ -69,7 +69,7 @@ class Displacement:
         return step
 
     def divided(self, is_in: Callable[[Tensor], bool]) -> tuple["Displacement", "Displacement"]:
-        """Return the part of the parameters of which that is said, and the rest."""
+        """Return the part of the step whose parameters are in, and the rest."""
         return self._part(is_in), self._part(lambda param: not is_in(param))
 
     @torch.no_grad()
@@ -153,14 +153,14 @@ class Displacement:
         return replace(self, directions=tuple(m.before - m.after for m in self.moved))
 
     def from_before(self, length: float) -> "Displacement":
-        """Return the step, which has this length, as one that can take any, also a negative one."""
+        """Return the step, now of this length, as one that can take any length, also a negative one."""
         moved = tuple(m._replace(origin=m.before) for m in self.moved)
         directions = self.directions or tuple((m.before - m.after) / length for m in self.moved)
         return replace(self, moved=moved, directions=directions)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Put the parameters afterwards back where they are now, bit for bit."""
+        """As a context: at its end, put the parameters back where they are now, bit for bit."""
         values = [m.after.clone() for m in self.moved]
         try:
             yield
@@ -173,7 +173,7 @@ class Displacement:
     def resize(self, length: float, was: float) -> None:
         """Take `length` times the step, after `was` times: shorter, or any with its direction kept."""
         for k, m in enumerate(self.moved):
-            if not length:  # bit for bit, and though the step were infinite
+            if not length:  # bit for bit, even if the step is infinite
                 m.after.copy_(m.before)
             elif self.directions is not None:
                 m.after.copy_(m.before - length * self.directions[k])

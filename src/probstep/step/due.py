@@ -17,7 +17,7 @@ def probe_is_due(rule: Rule, schedule: "Schedule | None", memory: Memory, groups
         rule: It may be told to search again.
         schedule: When to probe; None leaves it to the rule.
         memory: What earlier steps left.
-        groups: The optimizer's.
+        groups: The groups of the optimizer.
     """
     if memory.is_frozen:
         return False
@@ -30,7 +30,7 @@ def probe_is_due(rule: Rule, schedule: "Schedule | None", memory: Memory, groups
 
 
 def probe_will_be_due(rule: Rule, schedule: "Schedule | None", memory: Memory) -> bool:
-    """Say the same for rates that stay as they are."""
+    """Say whether the next step is probed if the rates stay as they are."""
     if memory.is_frozen:
         return False
     if schedule is None:

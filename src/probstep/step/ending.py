@@ -30,7 +30,7 @@ class Ending:
         checked_horizon(self.horizon, taken=taken)
 
     def decayed(self, groups: Groups, taken: int) -> AbstractContextManager[None]:
-        """Let the rates be those of the next step meanwhile; inside another such context they stay."""
+        """Give the groups the rates of the next step, as a context; inside another one they stay."""
         if self.horizon is None or self._is_decayed:
             return AS_THEY_ARE
         return self._scaled(groups, decay(taken, self.horizon))

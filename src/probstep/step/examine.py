@@ -1,7 +1,7 @@
 """Whether an optimizer's state depends on the rate of its steps, found by trying two rates.
 
-Schedule-Free, Lookahead, 32-bit master weights and running averages keep weights in their state. Whoever
-shortens such a step by moving the parameters leaves the state where the long step went.
+Schedule-Free, Lookahead, 32-bit master weights and running averages keep weights in their state. If
+such a step is shortened by moving the parameters alone, the state stays where the long step went.
 """
 
 import math
@@ -23,7 +23,7 @@ NUMBER = int | float | str | None
 def keeps_weights(attempt: Attempt, base: optim.Optimizer, ranks: Ranks) -> bool:
     """Say whether the state after the step to come depends on its rate, or holds the parameters.
 
-    The second finds optimizers that use what they hold only every k-th step. Call it after
+    The second question finds optimizers that use such a copy only at every k-th step. Call this after
     `attempt.keep()`: the steps that it tries are taken back.
     """
     scale = 1 / (leading_rate(base.param_groups) or 1.0)
@@ -57,7 +57,7 @@ def _contents(base: optim.Optimizer) -> Iterator[Tensor | NUMBER]:
 
 
 def _are_copies(base: optim.Optimizer, moved: Moved) -> Iterator[Tensor]:
-    """Say of each tensor of a parameter's state whether it is that parameter, before or after."""
+    """Say for each tensor of a parameter's state whether it equals the parameter, before or after."""
     before, after = moved.before, moved.after
     is_telling = (before != before.flatten()[0]).any()  # many things are zero without being copies
     for held in reachable([base.state.get(moved.param)]):

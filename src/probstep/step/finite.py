@@ -1,8 +1,8 @@
-"""Gradients that are not finite, on a step without a probe: skip it, where that is known in time.
+"""Skip a step without a probe if its gradients are not finite, where that is known in time.
 
-On the CPU all gradients are looked at before the base steps. On another device that would wait for it;
-there the fused optimizers skip by themselves if they are told, on the device, what was found. Any other
-optimizer takes the step, and the loss, read a step later, tells.
+On the CPU all gradients are looked at before the base steps. On another device this would wait for the
+device. There a flag on the device says what was found, and fused optimizers skip the step by themselves.
+Any other optimizer takes the step. Its loss, which is read a step later, shows that it was not finite.
 """
 
 from collections.abc import Iterator
@@ -72,9 +72,9 @@ def _is_finite(grad: Tensor) -> bool:
 
 
 def found_on_device(optimizer: optim.Optimizer) -> Tensor | None:
-    """Return a device's flag whether a gradient is not finite, for an optimizer that can use it.
+    """Return a flag on the device: a gradient is not finite. It is for an optimizer that can use it.
 
-    None for one that cannot, or that a gradient scaler has told already.
+    None for an optimizer that cannot, or that already has such a flag from a gradient scaler.
     """
     bases = bases_of(optimizer)
     is_fused = all(group.get("fused") for group in optimizer.param_groups)

@@ -22,7 +22,7 @@ GLOBAL: dict[str, Any] = {
 
 
 def firing_own_hooks(step: Callable[P, T]) -> Callable[P, T]:
-    """Fire the hooks of an optimizer around others: their steps fire theirs and the global ones."""
+    """Fire the hooks of an optimizer around others: the others fire their own and the global ones."""
 
     @functools.wraps(step)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -118,12 +118,12 @@ class Joint(optim.Optimizer):
             after(self)
 
     def _split(self, groups: Groups) -> list[Groups]:
-        """Return whose groups these are."""
+        """Return the groups of each optimizer."""
         counts = [len(base.param_groups) for base in self.bases]
         if len(groups) != sum(counts) and self.bases:
             raise ValueError(
                 f"The optimizers have {' + '.join(map(str, counts))} parameter groups, and there are "
-                f"{len(groups)}. A checkpoint of a single one is loaded by itself: "
+                f"{len(groups)}. A checkpoint of a single optimizer is loaded by that optimizer: "
                 "opt.base.bases[0].load_state_dict(...)."
             )
         ends = list(itertools.accumulate(counts, initial=0))
@@ -137,7 +137,7 @@ class Joint(optim.Optimizer):
 
 
 class _States(MutableMapping[Any, Any]):
-    """The states of several optimizers as one mapping: a parameter's is where the parameter is."""
+    """The states of several optimizers as one mapping: a parameter's state is in its own optimizer."""
 
     def __init__(self, bases: Sequence[optim.Optimizer]) -> None:
         self._bases = bases
@@ -209,6 +209,6 @@ def _renumbered(key: Any, first: int, k: int) -> int | str:
 
 
 def owner_of(optimizer: optim.Optimizer, param: Tensor) -> optim.Optimizer:
-    """Return the optimizer, of those that one is made of, which keeps a state of the parameter."""
+    """Return the optimizer inside that keeps a state of the parameter."""
     bases = bases_of(optimizer)
     return next((base for base in bases if param in base.state), bases[0])

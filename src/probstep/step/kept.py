@@ -1,7 +1,7 @@
-"""Keep what objects hold, and put it back into the very objects.
+"""Keep what objects hold, and put it back into the same objects.
 
-Whoever has a reference to a tensor, a dictionary or a generator finds there what was there before:
-compiled steps, schedulers and users hold such references.
+Compiled steps, schedulers and users hold references to tensors, dictionaries and generators. Through
+these they find what was there before.
 """
 
 import random
@@ -17,25 +17,25 @@ from .ranks import local
 
 Restore = Callable[[], None]
 
-# Tuples, because to join types by `|` where they are used takes longer than to ask for them.
+# Tuples: joining types by `|` at every use would take longer than the check itself.
 VALUES = (int, float, str, type(None))
 SEQUENCES = (list, tuple, deque)
 OWNERS = (nn.Module, optim.Optimizer)
 
 ALIGNED = 64  # elements
-APART = 1 << 16  # bytes: copies of less are soon made one by one
-TOGETHER = (1 << 25) - (1 << 12)  # bytes: of larger pieces glibc keeps none for the next time
+APART = 1 << 16  # bytes: smaller copies are fast enough one by one
+TOGETHER = (1 << 25) - (1 << 12)  # bytes: glibc keeps no larger piece for the next time
 
 
 class Kept:
     """What some objects, and all that can be reached from them, held when this was made.
 
-    Reached are the members of dictionaries, lists, tuples and deques, and the attributes of modules and
-    optimizers. Anything else is put back as the object that it was, not with what it held.
+    It reaches the members of dictionaries, lists, tuples and deques, and the attributes of modules and
+    optimizers. Anything else is put back as the same object, but its content is not.
 
     Args:
         roots: Where to begin.
-        is_spared: Tells of a tensor that it is left alone.
+        is_spared: Says whether a tensor is left alone.
 
     >>> hidden = {"h": torch.zeros(2)}
     >>> kept = Kept([hidden])

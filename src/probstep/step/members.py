@@ -100,7 +100,7 @@ class Members:
 
 
 def members_of(base: optim.Optimizer, rule: Rule, *, per_group: bool) -> Members | None:
-    """Return what has a ratio of its own; None if all steps at one scale."""
+    """Return what has a ratio of its own; None if everything has one scale."""
     if per_group:
         check_per_group(base.param_groups, is_searching=rule.chooses_lengths)
     elif not (rule.chooses_lengths and len(bases_of(base)) > 1):
@@ -139,9 +139,9 @@ def search_members(
     loss: Tensor,
     evaluate: Evaluate,
 ) -> Before:
-    """Search each member alone where the rule searches, or where one is missing; set the ratios.
+    """Search each member alone if the rule searches, else only those that are missing; set the ratios.
 
-    The base steps for it, with every member at rate 1, and that step is taken back.
+    For this the base takes a step, with every member at rate 1. That step is taken back.
 
     Returns:
         What is known before the step, with the scale at which a search of all together begins.
@@ -171,7 +171,7 @@ def search_members(
         return before
     groups, factors = members.base.param_groups, attempt.factors
     unit = next((u for g, f in zip(groups, factors, strict=True) if (u := float(g["lr"]) * f)), 1.0)
-    # All together have no momentum in common: a mean, whatever their order.
+    # The members have no common momentum: take a mean, which does not depend on their order.
     beta = 1 - geometric_mean([1 - setting.beta for setting in settings])
     return before._replace(scale=1 / unit, setting=before.setting._replace(beta=beta))
 
@@ -179,7 +179,7 @@ def search_members(
 def _try_visibly(
     members: Members, attempt: Attempt, ranks: Ranks
 ) -> tuple[list[Displacement], list[float]]:
-    """Let the base step with every member at rate 1, or at the first above it that shows.
+    """Let the base step with every member at rate 1, or at the first rate above that is visible.
 
     Returns:
         The part of each member, and its rate.
@@ -234,7 +234,7 @@ def look_at_one(
     loss: Tensor,
     evaluate: Evaluate,
 ) -> None:
-    """Evaluate the loss with one member moved and the others not, if it may cost that; learn from it.
+    """Evaluate the loss with only one member moved, if that is affordable; learn from it.
 
     Args:
         members: Who has a ratio.

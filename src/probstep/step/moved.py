@@ -74,7 +74,7 @@ class Moved(NamedTuple):
         """Append, in parts, gradient times displacement, and the squares of both; read memory once."""
         after = self.after
         origin = self.origin if self.origin is self.before else self.origin.expand_as(after)
-        if self.grad.is_sparse:  # other parts than those of the parameter
+        if self.grad.is_sparse:  # it holds only some rows of the parameter
             slope += self.along(self.grad)
             gradient += self._weighted(_squares(self.grad))
             displacements = (o - a for o, a in pieces_of(origin, after))
@@ -105,7 +105,7 @@ class Moved(NamedTuple):
         return self._weighted(torch.dot(b, b) for (b,) in pieces_of(self.before))
 
     def squares_decrease(self) -> Iterator[Tensor]:
-        """Give, in parts, by how much it fell: a product, where a difference would cancel."""
+        """Give, in parts, by how much that fell: as a product, because a difference would cancel."""
         pieces = pieces_of(self.before, self.after)
         return self._weighted(torch.dot(b + a, b - a) for b, a in pieces)
 
@@ -137,7 +137,7 @@ def products_of(moved: Sequence[Moved]) -> tuple[Parts, Parts, Parts]:
     gradient: Parts = []
     length: Parts = []
     if 0 < sum(m.before.numel() for m in moved) <= PIECE and all(m.is_plain for m in moved):
-        # The same numbers, where all together are a single piece, by fewer calls of torch.
+        # All together are a single piece: fewer calls of torch give the same numbers.
         displacements = torch._foreach_sub([m.before for m in moved], [m.after for m in moved])
         for m, displacement in zip(moved, displacements, strict=True):
             g, v = _flat(m.grad), _flat(displacement)
@@ -168,7 +168,7 @@ def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> floa
 
 
 def _squares(grad: Tensor) -> Iterator[Tensor]:
-    # A sparse gradient may name a row twice, and squares are of the sum.
+    # A sparse gradient may name a row twice: these must be added before they are squared.
     whole = grad.coalesce() if grad.is_sparse else grad
     return (torch.dot(g, g) for (g,) in pieces_of(whole))
 

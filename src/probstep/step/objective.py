@@ -23,7 +23,7 @@ class Objective(NamedTuple):
         ranks: Who shares the loss.
         grad_scale: The factor by which `.grad` differs from the gradient of the loss.
         along_momentum: Take the slope along the optimizer's momentum instead of the gradient.
-        with_norms: Measure gradient and displacement, too.
+        with_norms: Measure the norms of gradient and displacement, too.
     """
 
     sign: float

@@ -1,6 +1,6 @@
 """A probed step that is only watched: the base's own step at its own rate, whatever a probe says.
 
-Nothing is taken back, shortened or skipped: where the base would make the parameters infinite, it does.
+Nothing is taken back, shortened or skipped, even if the base makes the parameters infinite.
 Other lengths of the step are looked at on the way, and put back bit for bit.
 """
 
@@ -112,12 +112,12 @@ def _seen_at(
     step = first.step.times(length)
     if not is_finite:
         return Observation(step, math.inf, tries)
-    # Of the step as the parameters can hold it.
+    # The slope is that of the step after the rounding of the parameters.
     return Observation(replace(step, slope=look.slope), step.loss - look.drop, tries)
 
 
 def _refusal(prove: Callable[[], None]) -> str:
-    """Return why what is evaluated again is not the loss; training goes on."""
+    """Return why the loss that is evaluated again is another one; training goes on."""
     try:
         prove()
     except NotTheSameLoss as error:

@@ -4,7 +4,7 @@
 `slope_factor` compares what the gradients promise with what the loss does along a tiny step.
 `Check` says when: on the first probed step, on a search, and where a probe saw what no step explains.
 
-Nothing here leaves a trace. Whatever is decided is decided on numbers that were summed over the ranks.
+Nothing here leaves a trace. Every decision is made on numbers that were summed over the ranks.
 """
 
 import math
@@ -24,9 +24,9 @@ MEASURED = 100.0  # roundings that a step must promise before its probe is judge
 SHORTEST = 1000.0  # roundings that the first look promises; a tenth with numbers of 16 bits
 NOISE = 4.0  # roundings that a re-evaluated loss is uncertain by
 GROWTH = 5.0  # from a length that shows too little to the next
-FAR = 1e6  # times the loss: where the promised change is so large, a constant has shown itself
+FAR = 1e6  # times the loss: a loss that does not change though this is promised is constant
 STRAIGHT = 0.1  # the two directions must agree so well, else a bend or a kink is seen
-FAR_OFF = 4.0  # a slope so many times off is told by less:
+FAR_OFF = 4.0  # for a slope so many times off, less agreement is enough:
 STRAIGHT_FAR_OFF = 0.5  # the two directions agree so well
 CLEAR = 0.1  # a slope this close to the promised one is the promised one
 CLEAR_SHORT = 1 / 3  # the same for numbers of 16 bits
@@ -51,12 +51,12 @@ AGREED = Finding(1.0)
 
 
 def rounding_of(loss: Tensor, params: Sequence[Tensor], short: float) -> float:
-    """Return the relative rounding of a loss, at best that of what it was computed from.
+    """Return the relative rounding of a loss: never finer than that of the numbers it comes from.
 
     Args:
         loss: The loss.
         params: The parameters: a float64 loss of float32 parameters is no finer than these.
-        short: That of the coarsest 16-bit format in which the model computed; 0 without any.
+        short: The rounding of the coarsest 16-bit format in which the model computed; 0 without any.
 
     >>> rounding_of(torch.ones((), dtype=torch.float64), [torch.ones(1)], short=0.0) == SINGLE
     True
@@ -123,10 +123,11 @@ def slope_factor(
 ) -> Finding:
     """Measure by what factor the gradients differ from the slope of the loss.
 
-    The loss is evaluated a tiny step forth and back. Along a smooth loss the two changes are alike. If
-    they are not, a bend or a kink lies between, and nothing is claimed. A length that shows nothing is
-    made longer: gradients may be too large by any factor, and a constant never shows. One that bends
-    is made shorter while it shows.
+    The loss is evaluated at a tiny step forwards and at one backwards. Along a smooth loss the two
+    changes are alike. If they are not, a bend or a kink lies between, and nothing is claimed. A length
+    at which the loss does not change visibly is made longer: gradients may be too large by any factor,
+    and a constant loss never changes. A length at which the loss bends is made shorter, as long as the
+    change is visible.
 
     Args:
         trial: The step; its length is as before afterwards.
@@ -164,7 +165,7 @@ def slope_factor(
 
 
 def _judged(forth: float, back: float, error: float, rounding: float) -> Finding:
-    """Return what the shares of the promise say that were kept forth and back, each up to an error."""
+    """Judge by the shares of the promise that were kept forwards and backwards, each up to an error."""
     share, spread = (forth + back) / 2, abs(forth - back) / 2
     is_far_off = not 1 / FAR_OFF < share < FAR_OFF
     if not spread <= (STRAIGHT_FAR_OFF if is_far_off else STRAIGHT) * abs(share):
@@ -218,7 +219,7 @@ class Check:
             return True
         proof = self._proof
         proof.doubts += 1
-        # A loss that is always so must cost little: the 1st, 2nd, 4th, 8th ... time is looked into.
+        # Odd probes must cost little even if all are odd: the 1st, 2nd, 4th, 8th ... is looked into.
         if proof.doubts.bit_count() == 1 or proof.is_contradicted:
             proof.is_contradicted = not self._is_still_same(trial, seen)
         return not proof.is_contradicted
@@ -226,9 +227,9 @@ class Check:
     def end(self, trial: Trial, *, is_told: bool) -> None:
         """After the last probe: compare the gradients with the slope of the loss.
 
-        A search does it always, for it has seen tiny lengths. Otherwise it costs two evaluations, and
-        is done once: where the first check could not fail, because nobody told the loss, so that it
-        was computed by what is evaluated again; and where the first probe looks wrong.
+        A search does this always, because it has seen tiny lengths. Otherwise it costs two evaluations
+        and is done once, in two cases. In the first case nobody gave the loss: then the re-evaluation
+        computed it, and the first check could not fail. In the second case the first probe looks wrong.
         """
         if not self._seen:
             return

@@ -19,8 +19,8 @@ class RandomState:
 
     Args:
         devices: The devices whose streams matter, too.
-        since: What an earlier look found on the host. What has not moved since is shared with it: that
-            is found out sooner, and costs nothing to compare later.
+        since: What an earlier look found on the host. A stream that has not moved since is shared with
+            that look. This is found out sooner, and costs nothing to compare later.
 
     >>> before = RandomState()
     >>> _ = torch.rand(3)
@@ -95,7 +95,7 @@ class PythonState:
     """Where Python's global stream stands: as Python says it, and as the bytes that its generator holds.
 
     Python says it as 625 numbers, which are slow to make and to compare. The bytes tell sooner that
-    nothing was drawn. They do not tell whether a normal number is kept: that the generator says itself.
+    nothing was drawn. They do not tell whether a normal number is kept, so the generator is asked.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class PythonState:
         self._content = _bytes_of_python()
 
     def holds(self) -> bool:
-        """Say whether the stream still stands there, as far as that is told without asking for it."""
+        """Say whether the stream still stands there, as far as the bytes tell."""
         is_known = self._content is not None and self._content == _bytes_of_python()
         return is_known and _python_generator().gauss_next == self.state[2]
 
@@ -119,8 +119,8 @@ class NumpyState:
     """Where NumPy's global stream stands: as NumPy says it, and as the bytes that its generator holds.
 
     NumPy takes long to say it. The bytes tell hundreds of times sooner that nothing was drawn. They do
-    not tell whether a normal number is kept, so they count only where none was: to keep one, others
-    must be drawn.
+    not tell whether a normal number is kept, so they are used only if none was kept at first: NumPy
+    must draw to keep one, and then the bytes change.
     """
 
     def __init__(self, numpy: Any) -> None:
@@ -128,7 +128,7 @@ class NumpyState:
         _, numbers, place, *_ = self.state
         self._generator = _generator_of(numpy)
         content = self._read()
-        # Should NumPy hold them in another order, or elsewhere, they count for nothing.
+        # If NumPy holds them in another order, or elsewhere, the bytes are not used.
         is_known = content == numbers.tobytes() + place.to_bytes(4, sys.byteorder)
         self._content = content if is_known and not self.state[HAS_GAUSS] else None
 

@@ -1,8 +1,9 @@
 """Many ranks, one decision: the only file that imports torch.distributed.
 
-Every number that a rank contributes is such that the sum over ranks is the number of the whole: a loss
-counts by one over the ranks, because gradients are averaged so; a term of a tensor counts by one over
-the ranks that hold the same piece of it. Whoever decides on sums decides like everybody else.
+Every rank contributes a share of a number, and the sum over the ranks is the whole number. A loss is
+divided by the number of ranks, because gradients are averaged in the same way. A term of a tensor is
+divided by the number of ranks that hold the same piece of it. All ranks decide on the same sums, so all
+decide alike.
 """
 
 import functools
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 Group = Any  # a dist.ProcessGroup; torch builds without distributed have no such name
 IS_AVAILABLE = dist.is_available()  # some builds of torch are without it
-PLAIN = (Tensor, nn.Parameter)  # of these very types no tensor is cut up
+PLAIN = (Tensor, nn.Parameter)  # a tensor of exactly these types is not cut up
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ class Pass:
 
     Args:
         opened_by: "closure", "forward_pass" or "model".
-        origin: Where a replay must begin to arrive at the start by itself: the start, or for a model's
-            pass, which does not see what was drawn for its input, the last mark before it.
+        origin: Where a replay must begin so that it arrives at the start by itself. This is the start.
+            But a model's pass does not see what was drawn for its input: it is the last mark before.
         start: Where the random streams stood when it began.
         buffers: What the buffers held then.
         round: How often the gradients had been cleared before.
         end: Where the streams stood when it ended; None until then, and for a closure.
-        rounding: That of the coarsest 16-bit format in which a module returned numbers; 0 without any.
+        rounding: The rounding of the coarsest 16-bit format that a module returned; 0 without any.
     """
 
     opened_by: str
@@ -93,9 +93,9 @@ class Tape:
             self._marked.see(self._stateful)
 
     def gradients_cleared(self) -> None:
-        """Forget passes whose gradients are gone: those before the last time, not since it.
+        """Forget the passes from before the last time that gradients were cleared: theirs are gone.
 
-        A pass just before may be the one whose backward is still to come.
+        The passes since then are kept, because their backward may still come.
         """
         if self._replay is None:
             if self._passes:
@@ -109,7 +109,7 @@ class Tape:
 
     @property
     def rounding(self) -> float:
-        """That of the coarsest 16-bit format in which passes and replays computed; 0 without any.
+        """The rounding of the coarsest 16-bit format of all passes and replays; 0 without any.
 
         Under autocast a loss in float32 is no finer than what it was computed from.
         """
@@ -238,9 +238,9 @@ def _short_rounding(output: object) -> float:
 class _Replay:
     """Follows a replay along the recorded passes and notices where it leaves them.
 
-    It may jump from one pass to the next, because between passes others draw (a data loader, say). But
-    before a jump it must have drawn nothing that the first pass did not: it stands where it last was
-    at rest, or at the very start of the pass to come.
+    It may jump from one pass to the next, because others (a data loader, say) draw between passes. But
+    before a jump it must have drawn nothing that the first pass did not draw. So it must stand where
+    the last pass ended, or where the next pass begins.
     """
 
     def __init__(self, passes: list[Pass], mark: RandomState, entry: RandomState) -> None:

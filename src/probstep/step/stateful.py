@@ -1,7 +1,7 @@
 """State that a forward pass changes and that no buffer holds: what must be put back around a probe.
 
-A module says it by two methods (`Stateful`), and is found when it runs. Of any other object its user
-says it: `ProbStep(..., stateful=[...])`.
+A module declares such state by two methods (`Stateful`), and is found when it runs. For any other object
+the user declares it: `ProbStep(..., stateful=[...])`.
 """
 
 import functools
@@ -43,11 +43,11 @@ class Stateful(Protocol):
     """
 
     def save_for_probe(self) -> Any:
-        """Return what the state is now, such that later passes do not change it."""
+        """Return a copy of the present state, which later passes do not change."""
         ...
 
     def restore_after_probe(self, saved: Any) -> None:
-        """Put back what was saved; it may be asked for several times."""
+        """Put back what was saved; this may be called several times."""
         ...
 
 
@@ -55,7 +55,7 @@ def stateful(thing: object, *names: str) -> Stateful:
     """Declare what a forward pass changes: an object, or some of its attributes by name.
 
     Tensors, modules, dictionaries, lists, and generators of torch, Python and NumPy are put back with
-    all that they hold; any other object as the one that it was. Tensors that are trained are left alone.
+    all that they hold. Any other object is put back without its content. Trained tensors are left alone.
 
     Args:
         thing: A generator, a tensor, a dictionary, ..., or with names any object.
@@ -76,7 +76,8 @@ def stateful(thing: object, *names: str) -> Stateful:
     if missing:
         raise AttributeError(
             f"{type(thing).__name__} has no attribute {missing[0]!r}. stateful() takes an object and "
-            "the names of its attributes that a forward pass changes; set it (to None, say) before."
+            "the names of its attributes that a forward pass changes. Set the attribute before, to None "
+            "for example."
         )
     if not names and not isinstance(thing, _changeable()):
         raise TypeError(
@@ -162,7 +163,7 @@ def _is_trained(tensor: Tensor) -> bool:
 def _changeable() -> tuple[type, ...]:
     """Return the kinds of objects whose content can be put back."""
     kinds = (Tensor, nn.Module, dict, deque, torch.Generator, random.Random)
-    numpy = sys.modules.get("numpy")  # no dependency: who has such objects has imported it
+    numpy = sys.modules.get("numpy")  # no dependency: users of such objects have imported it
     if numpy is None:
         return kinds
     return (*kinds, numpy.ndarray, numpy.random.Generator, numpy.random.RandomState)

@@ -54,7 +54,7 @@ class Stretch:
         shares = pack(f, phi, mean_of(loss) / n, self._variance(loss) / n**2)
         f, phi, mean, variance = ranks.total(shares)
         bound, memory = self._bound(f, phi, memory)
-        noise = self._noise(mean, variance).clamp(min=0.0)  # a function of a negative loss may slip
+        noise = self._noise(mean, variance).clamp(min=0.0)  # a user's function may be below 0
         s = step_factor(f, bound, phi, noise, exact=self.exact_noise)
         # not in the paper: where the denominator vanishes the base's own step is taken
         s = torch.where(torch.isfinite(s), s, torch.ones_like(s))

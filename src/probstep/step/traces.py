@@ -41,7 +41,7 @@ class Buffers:
 
     @property
     def modules(self) -> KeysView[nn.Module]:
-        """The modules seen, as they become more."""
+        """The modules seen so far, as a view that grows."""
         return self._seen.keys()
 
     def see(self, module: nn.Module) -> None:
@@ -58,7 +58,7 @@ class Buffers:
     def see_again(self, others: "Iterable[Buffers]") -> None:
         """Remember what the buffers that others have seen hold now."""
         for other in others:
-            for module in other._seen:  # with them all below
+            for module in other._seen:  # with all the modules below
                 if module not in self._seen:
                     self._seen[module] = _held(module)
             self.declared.see(other.declared.seen)
@@ -96,12 +96,12 @@ def watching(
     model: nn.Module | None = None,
     see_output: Callable[[object], None] | None = None,
 ) -> Iterator[None]:
-    """See every module that runs meanwhile in this thread before it runs, and the model in any case.
+    """As a context: see every module of this thread before it runs, and the model in any case.
 
     What modules return is shown to `see_output`, if given.
 
-    An optimizer knows no modules, hence a global hook, and only while a pass is recorded or replayed.
-    Beside a compiled model there is no hook: it would be compiled again at every probe.
+    An optimizer does not know the modules. So the hook is global, and is there only while a pass is
+    recorded or replayed. With a compiled model there is no hook: every probe would compile it anew.
     """
     if model is not None:
         buffers.see(model)

@@ -18,7 +18,7 @@ from .displacement import Displacement
 from .objective import Objective
 from .scalars import flag, pack
 
-FAITHFUL = 0.95  # of its slope a step must keep in numbers that the parameters can hold
+FAITHFUL = 0.95  # the share of its slope that a step must keep when the parameters round it
 
 
 class Movable(Protocol):
@@ -50,11 +50,11 @@ class Before(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a length showed that was tried for its own sake.
+    """What a look at another length of a step showed.
 
     Args:
         drop: By how much the objective fell.
-        slope: What the gradients promise, of the step as the parameters can hold it.
+        slope: What the gradients promise for the step after the rounding of the parameters.
         is_unchanged: The loss is the same number as before.
         is_usable: Every number is finite, and the random numbers agreed.
     """
@@ -71,7 +71,7 @@ class Look(NamedTuple):
 
 
 class Aside:
-    """Lengths of a step that are looked at for their own sake, also backwards; the step is kept.
+    """Looks at other lengths of a step, also backwards; the step itself is kept.
 
     Args:
         moved: The step, with its direction kept.
@@ -106,9 +106,9 @@ class Trial:
     Args:
         attempt: The step as the base took it.
         objective: What it descends on.
-        before: What was known before it was taken. Its slope is read with the first probe.
+        before: What was known before it was taken. The slope is read with the first probe.
         phi: This rank's share of that slope.
-        squares: Its shares of the squares of gradient and displacement, if the rule wants norms.
+        squares: The same for the squares of gradient and displacement, if the rule wants norms.
         step_factor: s, how many times the base's step was taken; None for once.
     """
 
@@ -158,7 +158,7 @@ class Trial:
         return Observation(step, loss_after, tries), not unpaired
 
     def _take_sizes(self, phi: Tensor, *squares: Tensor) -> None:
-        """Keep the sizes of the step at its present length: those of others follow in proportion."""
+        """Keep the sizes of the step at its present length; at other lengths they are in proportion."""
         self._measured = self.length
         self._shares = [phi]
         if squares:
@@ -168,7 +168,7 @@ class Trial:
 
     @contextmanager
     def aside(self) -> Iterator[Aside]:
-        """Let any length be looked at meanwhile; then the step is as it was, bit for bit."""
+        """As a context: let any length be looked at; afterwards the step is as it was, bit for bit."""
         moved = self._attempt.moved
         with moved.kept():
             yield Aside(moved.from_before(self.length), self._objective, self._before.loss)
@@ -204,5 +204,5 @@ class Trial:
         )
 
     def _slope(self) -> float:
-        """Return the slope of the step as it is now, in numbers that the parameters can hold."""
+        """Return the slope of the step as it is now, after the rounding of the parameters."""
         return self._ranks.total(self._objective.slope(self._attempt.moved)).item()

@@ -23,7 +23,7 @@ class Unprobed(NamedTuple):
 
     Args:
         is_taken: False if it was skipped, because loss or gradients were not finite.
-        found: A device's flag, unread, by which the base skips its step there; None without one.
+        found: A flag on the device, not read here, by which the base skips its step; None without one.
         is_guarded: A batch that is not finite does not touch parameters and moments.
         loss: The loss, if it lay on the host and was read.
     """
