@@ -40,7 +40,7 @@ class Event(NamedTuple):
         step: When: 1 is the first step.
         name: "search" (the first search), "searched again", "rejected" (a step was shortened), "new
             level" (of the loss), "not finite" (loss or gradients), or "restarted" (a rate beyond all
-            that was known: the rule forgets what it found).
+            that was known, layers unfrozen, a group added: the rule forgets what it found).
         value: The scale that a search found, how many lengths were rejected, or the loss; NaN without.
     """
 

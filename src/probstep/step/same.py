@@ -137,7 +137,8 @@ OTHER_WEIGHT = (
 )
 OWN_GENERATOR = (
     "random numbers come from a generator of your own (torch.Generator, numpy's default_rng), which "
-    "cannot be rewound: draw them before step(), or use the global streams"
+    "is rewound only if you declare it: draw them before step(), use the global streams, or give "
+    "ProbStep(..., stateful=generator)"
 )
 DROPOUT = (
     "dropout or other noise was drawn outside `with opt.forward_pass():`: compute the whole loss "
@@ -145,7 +146,7 @@ DROPOUT = (
 )
 CARRIED = (
     "the model carries something from one call to the next outside its buffers (a hidden state, a "
-    "moving average): put it back before you evaluate again"
+    "moving average): put it back before you evaluate again, or declare it with stateful="
 )
 MODE = (
     "the model differs between training and evaluation, or between two calls (model.eval() inside): "
