@@ -164,9 +164,8 @@ def _renewing_pass(
 ) -> tuple[Tensor | None, Forward | None]:
     """Run a closure that is expected to run backward, and to make new gradients."""
     # Weak references: if the closure drops gradients, their memory is free for the new ones.
-    before = [None if (grad := p.grad) is None else weakref.ref(grad) for p in params]
+    before = [_weakly(p.grad) for p in params]
     is_view = params[0].grad is not None and params[0].grad._is_view()
-    del grad
     loss = _run(closure, recording)
     check(loss)
     if loss is None:
@@ -179,6 +178,10 @@ def _renewing_pass(
     _backward(loss, params)
     habit.pure += 1
     return loss, closure
+
+
+def _weakly(grad: Tensor | None) -> "weakref.ref[Tensor] | None":
+    return None if grad is None else weakref.ref(grad)
 
 
 def _is_new(param: Tensor, was: "weakref.ref[Tensor] | None") -> bool:
