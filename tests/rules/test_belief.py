@@ -118,8 +118,8 @@ def test_without_norms_nothing_is_measured():
     assert belief.measure(Observation(Proposal(1.0, 1.0), 0.5), with_curvature=True) == {}
 
 
-def test_a_batch_with_hardly_any_loss_counts_as_one_with_half_of_the_usual_loss():
-    for loss, counted in ((1e-9, 2.0), (1.0, 2.0), (3.0, 3.0)):
+def test_a_batch_with_hardly_any_loss_counts_as_one_with_a_tenth_of_the_usual_loss():
+    for loss, counted in ((1e-9, 0.4), (0.3, 0.4), (3.0, 3.0)):
         news = belief.measure(probe(0.1, loss=loss), with_curvature=True, usual_loss=4.0)
         assert news["relative_slope"] == pytest.approx(news["slope"] / counted)
 

@@ -21,7 +21,7 @@ DRIFT, LEAST_DRIFT = 0.1, 2e-4  # it grows by max(0.1/t, 2e-4) per step, as prob
 FLOORS = {"log_gradient_per_length": 0.3}
 
 # Of the usual loss: a batch with hardly any would make the slope relative to it arbitrarily large.
-LEAST_LOSS = 0.5
+LEAST_LOSS = 0.1
 
 TINY, HUGE = 1e-100, 1e100  # between them a norm is trusted: products and differences stay finite
 
@@ -37,7 +37,7 @@ class Belief:
         root_curvature: The root of v'Hv / |v|^2, along the step, with its sign.
         slope: phi.
         steepness: |phi|.
-        relative_slope: phi / f, with at least half of the usual loss for f.
+        relative_slope: phi / f, with at least a tenth of the usual loss for f.
         log_gradient_per_length: log(|g| / |v|), which for SGD is 0.
     """
 
