@@ -118,9 +118,9 @@ our loss over that of plain.
         "loss grows with its weight led to one number of 0.3.0, the tenth of the loss that always "
         "counts as left to gain. A net of the kept half that died showed that two steps too far in a "
         "row must lower the rate. A candidate for 0.4.0 was dropped because an ordinary training of the "
-        "kept half, an autoencoder, died with it; another got a smaller number (a tenth of the usual loss "
-        "instead of a half) after small batches had ended higher on both halves. Nothing else was decided "
-        "by it. Seeds of a row: "
+        "kept half, an autoencoder, died with it; another got a smaller number (a tenth of the usual "
+        "loss instead of a half) after small batches had ended higher on both halves. Nothing else "
+        "was decided by it. Seeds of a row: "
         + ", ".join(f"{seeds[label]} with {label}" for label in LABELS)
         + "; its loss is the geometric mean over them."
     )
