@@ -230,15 +230,13 @@ def _watching_backward(params: Sequence[Tensor], *, is_lasting: bool) -> Iterato
     """
     has_run: list[Tensor] = []
     watched = [p for p in params if p.grad is not None and p.requires_grad]
-    nodes = (
-        [] if is_lasting else [get_gradient_edge(p).node for p in watched]
-    )  # kept: else they are freed
     if is_lasting:
         handles = [
             p.register_post_accumulate_grad_hook(has_run.append)  # type: ignore[no-untyped-call]
             for p in watched
         ]
     else:
+        nodes = [get_gradient_edge(p).node for p in watched]  # held here: else they are freed
         handles = [
             node.register_hook(lambda *_, p=p: has_run.append(p))
             for node, p in zip(nodes, watched, strict=True)
