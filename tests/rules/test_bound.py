@@ -44,7 +44,7 @@ def test_the_gain_of_losses_that_fall_with_log_time_is_exact_from_the_third_on(g
 def test_noise_may_cost_a_part_of_what_an_e_fold_of_time_gains(gain, beta):
     state, count = averaged(falling(gain))
     phi = bound.largest_slope(state, count, Setting(beta=beta), errors=0.0)
-    assert excess(phi, beta) == pytest.approx(bound.NOISE * gain)
+    assert excess(phi, beta) == pytest.approx(bound.NOISE * bound.PAST * gain)
 
 
 @pytest.mark.parametrize("steps", [5, 20, 400])
@@ -87,17 +87,62 @@ def test_of_losses_that_rise_for_certain_a_tenth_of_the_loss_is_still_hoped_for(
     )
 
 
-def test_under_a_decay_the_gain_counts_thrice_and_the_loss_itself_twice():
+@pytest.mark.parametrize("peak", [1.0, 4.0])
+@pytest.mark.parametrize("multiplier", [0.999, 0.5, 0.01])
+def test_under_a_decay_the_gain_counts_thrice_for_the_step_at_the_peak(multiplier, peak):
     state, count = averaged(falling(1.0))
-    state.peak = 1.0
-    once = bound.largest_slope(state, count, Setting(1.0))
-    assert bound.largest_slope(state, count, Setting(0.5)) == pytest.approx(3 * once)
-    assert bound.largest_slope(state, count, Setting(3.0)) == pytest.approx(once)
+    state.peak = peak
+    setting = Setting(multiplier * peak)
+    scale = bound.largest_scale(bound.largest_slope(state, count, setting, 0.0), 1.0, setting)
+    assert excess(scale * peak, 0.0) == pytest.approx(3 * bound.NOISE)
+    rising = Setting(3 * peak)
+    assert excess(bound.largest_slope(state, count, rising, 0.0), 0.0) == pytest.approx(
+        bound.NOISE * bound.PAST
+    )
+
+
+def test_under_a_decay_the_loss_itself_counts_twice():
     state, count = averaged([math.exp(-t / 50) for t in range(400)])  # the gain exceeds the loss
     state.peak = 1.0
     once = bound.largest_slope(state, count, Setting(1.0))
     assert excess(once, 0.0) == pytest.approx(bound.NOISE * state.recent)
     assert bound.largest_slope(state, count, Setting(0.5)) == pytest.approx(2 * once)
+
+
+def test_early_the_loss_itself_counts_up_to_twice_and_less_where_it_falls_fast():
+    for losses, most in (([5.0] * 40, 2.0), ([math.exp(-t / 5) for t in range(80)], 1.01)):
+        state, count = averaged(losses)
+        state.error = 1e3  # nothing is known of the gain, so that only the loss bounds it
+        limits = [
+            bound.largest_slope(state, count, Setting(), errors=1.0, is_early=early)
+            for early in (False, True)
+        ]
+        assert limits[1] / limits[0] == pytest.approx(most, rel=0.05)
+
+
+def test_what_the_bound_took_it_gives_back_no_faster_than_the_square_of_time():
+    state = Bound()
+    bound.remember(state, 4.0, Setting())
+    bound.remember(state, 3.0, Setting())  # less than before, and the largest counts
+    back = [
+        bound.given_back(state, scale, largest, t, Setting())
+        for scale, largest, t in [(1.0, 9.0, 100), (1.0, 1.01, 100), (3.99, 9.0, 3), (4.0, 9.0, 3)]
+    ]
+    assert back == pytest.approx([1.02, 1.01, 4 / 3.99, 1.0])
+
+
+def test_what_it_took_in_a_warm_up_is_not_given_back_at_a_longer_step():
+    state = Bound()
+    bound.remember(state, 4.0, Setting(0.25))
+    assert bound.given_back(state, 1.0, 9.0, 2, Setting(1.0)) == 1.0
+    assert bound.given_back(state, 1.0, 9.0, 2, Setting(0.125)) == 2.0
+
+
+def test_nothing_is_given_back_above_what_a_probe_has_shown():
+    state = Bound(lowered_scale=4.0)
+    bound.confine(state, 2.0, Setting())
+    bound.confine(state, 3.0, Setting())
+    assert bound.given_back(state, 1.0, 9.0, 1, Setting()) == 2.0
 
 
 def test_the_scale_is_bounded_for_the_step_as_scheduled_down_to_a_twentieth():
@@ -145,7 +190,7 @@ def test_phi_never_promises_more_than_its_share_of_the_loss():
 
 def test_a_negative_loss_is_bounded_by_its_gain_alone():
     state = noticed([loss - 1000 for loss in falling(1.0)])
-    assert allowed_scale(state) == pytest.approx(4 * bound.NOISE, rel=0.03)
+    assert allowed_scale(state) == pytest.approx(4 * bound.NOISE * bound.PAST, rel=0.03)
 
 
 def test_momentum_that_goes_uphill_is_not_bounded_by_noise():
@@ -154,7 +199,7 @@ def test_momentum_that_goes_uphill_is_not_bounded_by_noise():
 
 def test_a_positive_loss_without_a_relative_slope_is_bounded_by_the_slope_itself():
     state = noticed(falling(1.0), relative_slope=0.0)
-    assert allowed_scale(state) == pytest.approx(4 * bound.NOISE, rel=0.03)
+    assert allowed_scale(state) == pytest.approx(4 * bound.NOISE * bound.PAST, rel=0.03)
 
 
 def test_a_schedule_that_rises_is_not_taken_for_one_that_comes_down():
@@ -174,3 +219,18 @@ def test_what_is_certain_lowers_the_scale_by_half_at_a_step():
     assert rule.notice(state, 5.0, 1e9, Setting()) == 0.5
     slow = RobustRule(without=frozenset({"certain"}))
     assert slow.notice(state, 5.0, 1e9, Setting()) > 0.99
+
+
+def test_a_dip_of_the_gain_costs_no_more_than_the_time_until_it_is_over():
+    """Where losses stand still for a while, the scale falls; when they fall again, it comes back."""
+    rule, state = RobustRule(), noticed(falling(1.0, 600))
+    scale = start = allowed_scale(noticed(falling(1.0, 600)))
+    steady = state.bound.recent
+    lowest = start
+    for loss in [steady] * 100 + [steady - 0.01 * t for t in range(400)]:
+        scale *= rule.notice(state, loss, scale, Setting())
+        lowest = min(lowest, scale)
+    assert lowest < 0.8 * start
+    assert scale > 0.95 * start
+    without = RobustRule(without=frozenset({"return"}))
+    assert without.notice(noticed(falling(1.0, 600)), steady, start / 2, Setting()) == 1.0

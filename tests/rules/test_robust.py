@@ -256,7 +256,11 @@ def answers(rule, steps=400):
     return given
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part != "reserve"])  # it changes is_due
+# These change only which step is probed.
+QUESTIONS = {"reserve", "rises"}
+
+
+@pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS))
 def test_a_part_left_out_changes_what_is_answered(part):
     assert answers(RobustRule(without=frozenset({part}))) != answers(RobustRule())
 
@@ -365,3 +369,40 @@ def test_a_lasting_rise_without_a_bend_is_told_once_it_has_held_the_scale_a_hund
     assert state.held >= 100
     assert "policy gradient" in rule.complaint(state)
     assert rule.complaint(risen(straight=0)[1]) == ""
+
+
+@pytest.mark.parametrize(("beta", "is_confirmed"), [(0.0, True), (0.9, False)])
+def test_after_a_surprise_any_rise_shortens_the_step_unless_momentum_may_have_carried_it(
+    beta, is_confirmed
+):
+    state = settled(steepness=1e6)  # as after a start on a steep slope
+    state.alarm.is_asking = True
+    decision = RobustRule().judge(state, seen(loss_after=1.01, beta=beta))
+    assert (decision.word == "reject") is is_confirmed
+    state.alarm.is_asking = False
+    assert RobustRule().judge(state, seen(loss_after=1.01, beta=beta)).word != "reject"
+
+
+@pytest.mark.parametrize(("beta", "asks"), [(0.0, True), (0.9, False)])
+def test_losses_that_rise_five_times_in_a_row_ask_for_a_probe_unless_momentum_may_swing(beta, asks):
+    for without in (frozenset(), frozenset({"rises"})):
+        rule, state = RobustRule(without=without), settled(variance=0.0)
+        for k in range(60):
+            rule.notice(state, 5.0 + (-1) ** k, 0.1, Setting(beta=beta))
+        for k in range(5):
+            assert not state.alarm.is_asking
+            rule.notice(state, 4.5 + 0.1 * k, 0.1, Setting(beta=beta))
+        rule.notice(state, 5.0, 0.1, Setting(beta=beta))
+        assert state.alarm.is_asking is (asks and not without)
+
+
+def test_a_search_counts_what_a_step_gains_where_that_is_more_than_its_slope_promises():
+    """An adversary's loss falls ever faster along a step: the search must not follow it."""
+    shares = []
+    for gained in (0.1, 0.2):  # as its slope promises, and twice as much
+        rule = RobustRule()
+        state = rule.init()
+        state.t = 9
+        decision = rule.judge(state, seen(1 - gained, tries=3))
+        shares.append(decision.again * gained)
+    assert shares == pytest.approx([shares[0]] * 2)

@@ -1,4 +1,4 @@
-"""The alarm: a loss far above its mean makes the next step a probed one.
+"""The alarm: a loss far above its mean, or one that keeps rising, makes the next step a probed one.
 
 A surprise is a question, and the probe is the answer: nothing moves before it. Several surprises in
 short order say that the loss has another level: a new task, a loss that counts more, other data. Then
@@ -18,6 +18,7 @@ KNOWN_AFTER = 4  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = 0.05  # of a loss in the mean: it is taken over about 20 steps
 FADE = 0.9  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
+RISES = 5  # in a row: of losses that noise alone makes, one in 720 ends such a row
 
 
 @dataclass(slots=True)
@@ -28,12 +29,16 @@ class Alarm:
         mean: Of the loss, over about 20 steps.
         spread: The variance of the loss around it.
         surprises: How many there were, older ones counting less.
+        last: The last loss.
+        rises: How many losses in a row were higher than the one before.
         is_asking: Whether no probe has answered the last one yet.
     """
 
     mean: float = 0.0
     spread: float = 0.0
     surprises: float = 0.0
+    last: float = 0.0
+    rises: int = 0
     is_asking: bool = False
 
     def __post_init__(self) -> None:
@@ -42,6 +47,8 @@ class Alarm:
             mean=FINITE,
             spread=(0.0, FINITE[1]),
             surprises=(0.0, FINITE[1]),
+            last=FINITE,
+            rises=(0, math.inf),
         )
 
 
@@ -63,6 +70,21 @@ def average(alarm: Alarm, loss: float, count: int) -> None:
     weight, error = max(1 / count, LEAST_WEIGHT), loss - alarm.mean
     alarm.mean += weight * error
     alarm.spread = (1 - weight) * (alarm.spread + weight * error**2)
+
+
+def is_rising(alarm: Alarm, loss: float) -> bool:
+    """Count a rise, if it is one; say whether the losses keep rising, as at a rate that is unstable.
+
+    A rate that makes a valley's walls unstable shows on none of the steps along its floor. The losses
+    then grow by some factor at every step, and their deviation with them: no single one is a surprise.
+
+    >>> alarm = Alarm()
+    >>> [is_rising(alarm, loss) for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 1.2)]
+    [False, False, False, False, True, False]
+    """
+    alarm.rises = alarm.rises + 1 if loss > alarm.last else 0
+    alarm.last = loss
+    return alarm.rises >= RISES
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

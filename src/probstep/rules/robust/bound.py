@@ -17,13 +17,15 @@ SLOW, FAST = (
 )  # exponents of the two power laws in time that weight the averages of the loss
 HEAD_START = 30.0  # steps that are added to time: a training is taken to last at least so long
 KNOWN_AFTER = 3  # losses: fewer show no trend
-NOISE = 0.4  # N / G; 0.4 to 0.9 at the best fixed rates that were measured, less with small batches
+NOISE = 0.4  # of what there is to gain, which noise may cost
+PAST = 0.8  # of G, which is that of the past: losses fall ever more slowly
 LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
 HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
-FALL = 2.0  # where the gain is uncertain the bound lowers the scale no faster than t^-2
+SPEED = 2.0  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
 DECAY = 3.0  # what noise does under a decay, later and lower rates undo for the most part
 DECAY_OF_ALL = 2.0  # the same for the bound by the loss itself
+EARLY = 100  # losses of a training: so long noise may cost more, as there is time to mend it
 LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale without limit
 LEAST_SLOPE = 1e-30  # what is always allowed, so that the scale stays above 0
 DEVIATIONS = 1.25  # standard deviations in a mean absolute error of normal numbers: sqrt(pi / 2)
@@ -43,6 +45,8 @@ class Bound:
         older_squares: The sum of the squared weights in `older`.
         products: The sum of the products of both weights.
         peak: The schedule's largest multiplier so far.
+        lowered_scale: The scale from which the bound has lowered it; it may come back up to this.
+        lowered_multiplier: What the schedule made of it then.
     """
 
     recent: float = 0.0
@@ -54,6 +58,8 @@ class Bound:
     older_squares: float = 1.0
     products: float = 1.0
     peak: float = 0.0
+    lowered_scale: float = 0.0
+    lowered_multiplier: float = 1.0
 
     def __post_init__(self) -> None:
         positive = (0.0, FINITE[1])
@@ -68,6 +74,8 @@ class Bound:
             older_squares=positive,
             products=positive,
             peak=(0.0, math.inf),
+            lowered_scale=(0.0, math.inf),
+            lowered_multiplier=(0.0, math.inf),
         )
 
 
@@ -106,19 +114,28 @@ def gain(bound: Bound, count: int) -> tuple[float, float]:
     return (bound.older - bound.recent) / between, deviation * math.sqrt(squares) / between
 
 
-def largest_slope(bound: Bound, count: int, setting: Setting, errors: float = CAUTIOUS) -> float:
-    """Return the largest phi that noise allows: N = NOISE * G for N = phi / (4 (1 - beta)).
+def largest_slope(
+    bound: Bound,
+    count: int,
+    setting: Setting,
+    errors: float = CAUTIOUS,
+    *,
+    is_early: bool = False,
+) -> float:
+    """Return the largest phi that noise allows: N = NOISE * PAST * G for N = phi / (4 (1 - beta)).
 
     N is the excess of the loss that noise causes at this rate, G what the next e-fold of time gains. A
     lower rate would lose progress, a higher one gain noise. Where G is not known, what there is to gain
     is a part of the loss, and no more than the error: no evidence, hardly a bound. It is never more
-    than the loss itself, if that is above zero.
+    than the loss itself, if that is above zero; early it is up to twice the loss, less where the loss
+    falls fast. After the peak of a schedule N is that of the step at the peak, and G counts more.
 
     Args:
         bound: The averages.
         count: How many losses they hold.
         setting: What the optimizer's settings say of the step.
         errors: How many standard errors are added to G.
+        is_early: Whether training has just begun.
     """
     fallen, error = gain(bound, count)
     if error < math.inf:
@@ -127,12 +144,18 @@ def largest_slope(bound: Bound, count: int, setting: Setting, errors: float = CA
         return math.inf
     size = math.hypot(bound.recent, DEVIATIONS * bound.error)
     is_decay = setting.multiplier < bound.peak
-    left = max(DECAY * fallen if is_decay else fallen, min(error, HOPE * size))
+    weight = DECAY * _scheduled(setting) / bound.peak if is_decay else PAST
+    left = max(weight * fallen, min(error, HOPE * size))
     if errors > 0:
         left = max(left, LEAST_HOPE * size)
     if bound.recent > 0:
-        left = min(left, DECAY_OF_ALL * bound.recent if is_decay else bound.recent)
+        more = 1 + min(bound.recent / bound.older, 1.0) if is_early and bound.older > 0 else 1.0
+        left = min(left, bound.recent * (DECAY_OF_ALL if is_decay else more))
     return 4 * (1 - setting.beta) * NOISE * left
+
+
+def _scheduled(setting: Setting) -> float:
+    return max(setting.multiplier, LEAST_MULTIPLIER)
 
 
 def is_rising(bound: Bound, count: int) -> bool:
@@ -157,10 +180,46 @@ def largest_scale(allowed: float, slope: float, setting: Setting) -> float:
     0.25
     """
     # The step as scheduled is what brings the noise.
-    slope = max(setting.multiplier, LEAST_MULTIPLIER) * slope
+    slope = _scheduled(setting) * slope
     return max(allowed, LEAST_SLOPE) / slope if slope > 0 else math.inf
 
 
 def slowed(factor: float, t: int, least: float) -> float:
     """Return the part of a lowering by this factor that one step may make; 1 is the most."""
-    return min(1.0, max(factor, 1 - FALL / t, least))
+    return min(1.0, max(factor, 1 - SPEED / t, least))
+
+
+def remember(bound: Bound, scale: float, setting: Setting) -> None:
+    """Remember a scale before the bound lowers it, unless it has lowered one of a larger rate."""
+    if scale * setting.multiplier > bound.lowered_scale * bound.lowered_multiplier:
+        bound.lowered_scale, bound.lowered_multiplier = scale, setting.multiplier
+
+
+def confine(bound: Bound, scale: float, setting: Setting) -> None:
+    """Let nothing above this scale be given back: a probe has shown what curvature allows.
+
+    >>> bound = Bound(lowered_scale=3.0)
+    >>> confine(bound, 2.0, Setting())
+    >>> bound.lowered_scale
+    2.0
+    """
+    if scale < bound.lowered_scale:
+        bound.lowered_scale, bound.lowered_multiplier = scale, setting.multiplier
+
+
+def given_back(bound: Bound, scale: float, largest: float, t: int, setting: Setting) -> float:
+    """Return the factor by which one step gives back what the bound took; 1 is the least.
+
+    Args:
+        bound: The averages, and what the bound took.
+        scale: The present scale.
+        largest: The largest scale that the bound allows.
+        t: How many losses the averages hold, and one.
+        setting: What the optimizer's settings say of the step.
+
+    >>> round(given_back(Bound(lowered_scale=4.0), 1.0, 2.0, t=20, setting=Setting()), 2)
+    1.1
+    """
+    # A warm-up that has gone on makes longer steps of the same scale.
+    part = min(1.0, bound.lowered_multiplier / _scheduled(setting))
+    return max(1.0, min(1 + SPEED / t, largest / scale, part * bound.lowered_scale / scale))

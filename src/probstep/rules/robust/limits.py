@@ -41,7 +41,8 @@ def largest_scale(
     """Return the largest scale whose steps promise no more than there is to gain."""
     if not state.losses or "noise" in settings.without:
         return math.inf
-    allowed = bound.largest_slope(state.bound, state.losses, setting, errors)
+    is_early = is_beginning(state) and "early" not in settings.without
+    allowed = bound.largest_slope(state.bound, state.losses, setting, errors, is_early=is_early)
     slope = belief.slope_at(state.belief, state.bound.recent)
     return bound.largest_scale(allowed, slope, setting)
 
@@ -49,19 +50,35 @@ def largest_scale(
 # Between probes
 
 
-def lowered(settings: Settings, state: RobustState, scale: float, setting: Setting) -> float:
-    """Return the factor by which the bound lowers the scale: slowly, and at once what is certain."""
-    largest = largest_scale(settings, state, setting)
+def bounded(settings: Settings, state: RobustState, scale: float, setting: Setting) -> float:
+    """Return the factor by which the bound moves the scale.
+
+    It lowers the scale slowly, and at once what is certain. What it took it gives back slowly, when it
+    allows more: the gain to come is known with an error, and what one error took should not be lost.
+    """
+    largest, t = largest_scale(settings, state, setting), state.losses + 1
     if largest >= scale:
-        return 1.0
+        if "return" in settings.without:
+            return 1.0
+        return bound.given_back(state.bound, scale, largest, t, setting)
     if is_held(settings, state):
         state.held += 1
         return 1.0
-    factor = bound.slowed(largest / scale, state.losses + 1, DOWN)
+    bound.remember(state.bound, scale, setting)
+    factor = bound.slowed(largest / scale, t, DOWN)
     if "certain" in settings.without:
         return factor
     certain = largest_scale(settings, state, setting, bound.CERTAIN)
     return min(factor, max(certain / scale, DOWN))
+
+
+def is_beginning(state: RobustState) -> bool:
+    """Say whether training has just begun, and most of its losses are of one level.
+
+    >>> is_beginning(RobustState(t=50, losses=49)), is_beginning(RobustState(t=500, losses=49))
+    (True, False)
+    """
+    return state.losses <= bound.EARLY and 2 * state.losses > state.t - 2
 
 
 def is_held(settings: Settings, state: RobustState) -> bool:

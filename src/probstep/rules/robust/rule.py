@@ -35,6 +35,8 @@ NO_OBJECTIVE = (
 PARTS = {
     "noise": "the bound by noise: its excess loss against the gain of the next e-fold of time",
     "certain": "what the bound says for certain is done at once, not slowly",
+    "return": "what the bound took from the scale it gives back when it allows more",
+    "early": "in the first hundred losses noise may cost up to twice the loss",
     "hold": "a rise of the losses that no probe can explain by a bend does not lower the scale",
     "share": "the search ends where a step promises its share of the loss",
     "curvature": "the aim at a bend: without it the bound alone limits the scale",
@@ -42,6 +44,7 @@ PARTS = {
     "restraint": "a step that went too far does not raise the scale, and two in a row lower it",
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
+    "rises": "five rises of the loss in a row ask for a probe, too",
     "level": "surprises in short order begin these averages anew",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
@@ -129,7 +132,7 @@ class RobustRule:
         """Forget everything that is measured in units of the rate; the losses stay known."""
         state.forwards = state.unseen = 0  # a new search, a new budget
         state.search, state.belief = search.Search(), belief.Belief()
-        state.bound.peak = 0.0
+        state.bound.peak = state.bound.lowered_scale = 0.0
 
     def metrics(self, state: RobustState) -> dict[str, float]:
         """Return the standard deviation of log scale."""
@@ -146,7 +149,7 @@ class RobustRule:
     # Every step, told one step later
 
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
-        """Learn from the loss of a step; return a factor for the scale, above 1 only to give it back."""
+        """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         state.t += 1
         state.bound.peak = max(state.bound.peak, setting.multiplier)
         belief.drift(state.belief, state.t)
@@ -162,7 +165,9 @@ class RobustRule:
             back = 1.0 if is_surprise else state.sound_scale / scale
             state.sound_scale = 0.0
         scale *= back
-        if is_surprise:
+        # With momentum losses rise and fall in waves, at any rate.
+        is_rising = alarm.is_rising(state.alarm, loss) and not setting.beta
+        if is_surprise or (is_rising and "rises" not in self.without):
             state.alarm.is_asking = True
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
@@ -171,7 +176,7 @@ class RobustRule:
             return back
         if is_surprise and setting.multiplier > 1:
             return back * DOWN  # a rate above all that was searched needs no further proof
-        return back * limits.lowered(self, state, scale, setting)
+        return back * limits.bounded(self, state, scale, setting)
 
     def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
         """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
@@ -240,6 +245,8 @@ class RobustRule:
         largest = limits.largest_factor(self, state, step, ratio)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, step, ratio, aimed=aimed, largest=largest)
+        most = scale_of(step) * (factor if factor < 1 else aimed)
+        bound.confine(state.bound, most, step.setting)
         state.alarm.is_asking = False  # this probe was the answer
         if factor > self.up and limits.are_straight(state):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
@@ -247,7 +254,7 @@ class RobustRule:
         return Decision(factor, ratio, word, limit=limit)
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
-        bend, room = 2 - ratio, self._room(state, seen.step)
+        bend, room = 2 - ratio, self._room(state, seen)
         again = search.next_length(state.search, seen, bend, room)
         if again is not None:
             return Decision(1.0, ratio, "search", again)
@@ -258,26 +265,33 @@ class RobustRule:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
         state.search.found = factor * seen.step.rate  # in a search, of the schedule's reference
+        state.bound.lowered_scale = 0.0
         return Decision(factor, ratio, "search", limit="search")
 
-    def _room(self, state: RobustState, step: Proposal) -> float:
-        """Return how many times longer a step may be until it promises more than its share of the loss.
+    def _room(self, state: RobustState, seen: Observation) -> float:
+        """Return how many times longer a step may be until it gains more than its share of the loss.
 
-        A loss that has no lowest value (a policy gradient's) is not bent at any length.
+        A loss that has no lowest value (a policy gradient's) is not bent at any length. An adversary's
+        loss may even fall ever faster along a step, and gain more than its slope promises.
         """
+        step = seen.step
+        gained = step.loss - seen.loss_after
+        gained = max(step.slope, gained) if math.isfinite(gained) else step.slope
         share = bound.first_slope(step.loss, step.setting) * limits.built_up(state, step)
         is_known = share > 0 and step.slope > 0 and "share" not in self.without
-        return max(share / step.slope, LEAST_SCALE) if is_known else math.inf
+        return max(share / gained, LEAST_SCALE) if is_known else math.inf
 
     def _is_bad(self, state: RobustState, seen: Observation) -> bool:
-        """Say whether the loss rose by far more than a step is usually predicted to change it."""
+        """Say whether the loss rose, after a surprise, or by far more than a step usually changes it."""
         step = seen.step
         # Momentum may point uphill: what the slope itself predicts is no reason to shorten a step.
         rise = seen.loss_after - step.loss - max(-step.slope, 0.0)
         if not math.isfinite(rise):
             return True
-        usual = step.rate * state.belief.steepness
-        is_high = rise > REJECTED * usual + search.VISIBLE * step.resolution
+        # Any rise confirms a surprise, unless momentum may have carried the step beyond a minimum.
+        is_confirmed = state.alarm.is_asking and not step.setting.beta
+        usual = 0.0 if is_confirmed else REJECTED * step.rate * state.belief.steepness
+        is_high = rise > usual + search.VISIBLE * step.resolution
         return is_high and "shortening" not in self.without
 
     def _shorten(self, state: RobustState, ratio: float) -> Decision:
@@ -288,6 +302,7 @@ class RobustRule:
             bend = 2 - ratio
             again = min(max(self.target / bend, least), most) if bend > 0 else most
         belief.doubt(state.belief)
+        state.bound.lowered_scale = 0.0
         return Decision(1.0, ratio, "reject", again)
 
     def _learn(self, state: RobustState, seen: Observation, *, with_curvature: bool = True) -> None:

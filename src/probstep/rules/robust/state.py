@@ -1,4 +1,4 @@
-"""What RobustRule remembers, and how checkpoints of versions 0.1.0 and 0.2.0 spelled it."""
+"""What RobustRule remembers, and how checkpoints of earlier versions spelled it."""
 
 import math
 from collections.abc import Mapping
@@ -80,6 +80,12 @@ DROPPED = {
     *("log_gradient", "lent"),
 }
 
+# What 0.4.0 did not know yet.
+NOT_KNOWN_YET = {
+    "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
+    "alarm": {"last": 0.0, "rises": 0},
+}
+
 
 def restore(plain: Mapping[str, Any]) -> RobustState:
     """Return the state that a checkpoint carries; raise ValueError if it is another rule's."""
@@ -88,7 +94,17 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
     told = plain.get("belief")
     if isinstance(told, Mapping) and "curvature" in told:
         plain = _with_new_averages(plain)
-    return restored(RobustState, {"sound_scale": 0.0, **plain})  # which 0.3.0 did not know
+    return restored(RobustState, _completed(plain))
+
+
+def _completed(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what 0.3.0 or 0.4.0 saved, with what they did not know yet."""
+    completed = {"sound_scale": 0.0, **plain}
+    for part, unknown in NOT_KNOWN_YET.items():
+        told = plain.get(part)
+        if isinstance(told, Mapping):
+            completed[part] = unknown | dict(told)
+    return completed
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
