@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from probstep.rules import Observation, Proposal, RobustRule, Setting
+from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust import bound
 from probstep.rules.robust.belief import Belief
 from probstep.rules.robust.bound import Bound
@@ -126,7 +126,7 @@ def test_what_the_bound_took_it_gives_back_no_faster_than_the_square_of_time():
     bound.remember(state, 3.0, Setting())  # less than before, and the largest counts
     back = [
         bound.given_back(state, scale, largest, t, Setting())
-        for scale, largest, t in [(1.0, 9.0, 100), (1.0, 1.01, 100), (3.99, 9.0, 3), (4.0, 9.0, 3)]
+        for scale, largest, t in [(1.0, 9.0, 70), (1.0, 1.01, 70), (3.99, 9.0, 3), (4.0, 9.0, 3)]
     ]
     assert back == pytest.approx([1.02, 1.01, 4 / 3.99, 1.0])
 
@@ -135,14 +135,14 @@ def test_what_it_took_in_a_warm_up_is_not_given_back_at_a_longer_step():
     state = Bound()
     bound.remember(state, 4.0, Setting(0.25))
     assert bound.given_back(state, 1.0, 9.0, 2, Setting(1.0)) == 1.0
-    assert bound.given_back(state, 1.0, 9.0, 2, Setting(0.125)) == 2.0
+    assert bound.given_back(state, 1.0, 9.0, 10, Setting(0.125)) == pytest.approx(1.05)
 
 
 def test_nothing_is_given_back_above_what_a_probe_has_shown():
     state = Bound(lowered_scale=4.0)
-    bound.confine(state, 2.0, Setting())
-    bound.confine(state, 3.0, Setting())
-    assert bound.given_back(state, 1.0, 9.0, 1, Setting()) == 2.0
+    bound.confine(state, 2.0)
+    bound.confine(state, 3.0)
+    assert bound.given_back(state, 1.99, 9.0, 1, Setting()) == 2.0 / 1.99
 
 
 def test_the_scale_is_bounded_for_the_step_as_scheduled_down_to_a_twentieth():
@@ -234,3 +234,44 @@ def test_a_dip_of_the_gain_costs_no_more_than_the_time_until_it_is_over():
     assert scale > 0.95 * start
     without = RobustRule(without=frozenset({"return"}))
     assert without.notice(noticed(falling(1.0, 600)), steady, start / 2, Setting()) == 1.0
+
+
+def taken(**changes):
+    """A state from whose scale the bound has taken much, and which now allows it again."""
+    state = noticed(falling(1.0, 600))
+    state.bound.lowered_scale = 1e-6
+    for name, value in changes.items():
+        setattr(state.alarm, name, value)
+    return state
+
+
+def test_nothing_is_given_back_before_a_probe_has_answered_a_question():
+    rule, loss = RobustRule(), falling(1.0, 601)[-1]
+    assert rule.notice(taken(), loss, 1e-7, Setting()) > 1.0
+    assert rule.notice(taken(is_asking=True), loss, 1e-7, Setting()) == 1.0
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 2.0])
+def test_nothing_is_given_back_after_a_surprise_has_confirmed_that_a_rate_was_too_high(multiplier):
+    """Losses that were not finite before it, or a rate above all that was searched."""
+    rule, state = RobustRule(), taken()
+    if multiplier == 1.0:
+        rule.notice(state, math.nan, 1e-7, Setting())
+    rule.notice(state, 1e6, 1e-7, Setting(multiplier))
+    assert state.bound.lowered_scale == 0.0
+
+
+def test_nothing_is_given_back_on_another_level_of_the_loss():
+    rule, state = RobustRule(), taken()
+    for _ in range(3):
+        rule.notice(state, 1e6, 1e-7, Setting())
+    assert state.losses == 1
+    assert state.bound.lowered_scale == 0.0
+
+
+@pytest.mark.parametrize(("loss_after", "most"), [(1 - 1e-9, 1e-6), (1 - 1e-10, 1e-9)])
+def test_a_probe_that_went_too_far_ends_what_is_given_back(loss_after, most):
+    state = taken()
+    step = Proposal(loss=1.0, slope=1e-9, rate=1e-9, norms=Norms(gradient=1.0, length=1e-9))
+    RobustRule().judge(state, Observation(step, loss_after))
+    assert state.bound.lowered_scale == pytest.approx(most)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from probstep.plain import as_plain
-from probstep.rules import Norms, Observation, PaperRule, Proposal, RobustRule, Setting
+from probstep.rules import Norms, Observation, PaperRule, Proposal, RobustRule, Setting, WatchRule
 
 RULES = {"paper": PaperRule(), "robust": RobustRule()}
 VERSION_0_1_0 = {
@@ -175,3 +175,16 @@ def test_an_impossible_number_is_refused_by_its_name(part, name, bad):
     saved = {**THE_SAME_NOW, part: {**THE_SAME_NOW[part], name: bad}}
     with pytest.raises(ValueError, match=name):
         RobustRule().restore(saved)
+
+
+def test_a_watching_rule_reads_what_version_0_4_0_saved():
+    rule = WatchRule()
+    now = as_plain(rule.init())
+    saved = {
+        **now,
+        "robust": {**now["robust"], **{p: VERSION_0_4_0[p] for p in ("bound", "alarm")}},
+    }
+    assert saved["robust"].keys() == now["robust"].keys()
+    restored = as_plain(rule.restore(saved))
+    assert restored["robust"]["bound"].keys() == now["robust"]["bound"].keys()
+    assert restored["robust"]["alarm"].keys() == now["robust"]["alarm"].keys()

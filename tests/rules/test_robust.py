@@ -379,6 +379,7 @@ def test_after_a_surprise_any_rise_shortens_the_step_unless_momentum_may_have_ca
     state.alarm.is_asking = True
     decision = RobustRule().judge(state, seen(loss_after=1.01, beta=beta))
     assert (decision.word == "reject") is is_confirmed
+    assert RobustRule().judge(state, seen(1.01, beta=beta, tries=2)).word != "reject"  # once
     state.alarm.is_asking = False
     assert RobustRule().judge(state, seen(loss_after=1.01, beta=beta)).word != "reject"
 
@@ -394,6 +395,9 @@ def test_losses_that_rise_five_times_in_a_row_ask_for_a_probe_unless_momentum_ma
             rule.notice(state, 4.5 + 0.1 * k, 0.1, Setting(beta=beta))
         rule.notice(state, 5.0, 0.1, Setting(beta=beta))
         assert state.alarm.is_asking is (asks and not without)
+        state.alarm.is_asking = False
+        rule.notice(state, 5.1, 0.1, Setting(beta=beta))  # of the same row
+        assert not state.alarm.is_asking
 
 
 def test_a_search_counts_what_a_step_gains_where_that_is_more_than_its_slope_promises():

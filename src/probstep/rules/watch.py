@@ -17,7 +17,7 @@ from .gauge import Gauge, History, Reading
 from .protocol import Decision, Observation, Proposal, Setting
 from .robust import belief, bound, search
 from .robust.rule import RobustRule
-from .robust.state import RobustState
+from .robust.state import RobustState, completed
 
 CLEAR = (0.2, search.TOO_BENT)  # a bend between them says what rate bends by the target
 TRIES = 8  # forward passes of one probe; the first may take as many as a search
@@ -114,6 +114,9 @@ class WatchRule:
 
     def restore(self, plain: Mapping[str, Any]) -> WatchState:
         """Return the state that a checkpoint carries; raise ValueError for another rule's."""
+        robust = plain.get("robust")
+        if isinstance(robust, Mapping):
+            plain = {**plain, "robust": completed(robust)}
         return restored(WatchState, plain)
 
     def is_due(self, state: WatchState) -> bool:

@@ -29,7 +29,7 @@ class Alarm:
         mean: Of the loss, over about 20 steps.
         spread: The variance of the loss around it.
         surprises: How many there were, older ones counting less.
-        last: The last loss.
+        last: The last loss; infinite before there is one.
         rises: How many losses in a row were higher than the one before.
         is_asking: Whether no probe has answered the last one yet.
     """
@@ -37,7 +37,7 @@ class Alarm:
     mean: float = 0.0
     spread: float = 0.0
     surprises: float = 0.0
-    last: float = 0.0
+    last: float = math.inf
     rises: int = 0
     is_asking: bool = False
 
@@ -47,7 +47,7 @@ class Alarm:
             mean=FINITE,
             spread=(0.0, FINITE[1]),
             surprises=(0.0, FINITE[1]),
-            last=FINITE,
+            last=(-math.inf, math.inf),
             rises=(0, math.inf),
         )
 
@@ -73,18 +73,18 @@ def average(alarm: Alarm, loss: float, count: int) -> None:
 
 
 def is_rising(alarm: Alarm, loss: float) -> bool:
-    """Count a rise, if it is one; say whether the losses keep rising, as at a rate that is unstable.
+    """Count a rise, if it is one; say once of a row whether the losses keep rising.
 
-    A rate that makes a valley's walls unstable shows on none of the steps along its floor. The losses
-    then grow by some factor at every step, and their deviation with them: no single one is a surprise.
+    They do so at a rate that is unstable only across a valley: steps along its floor do not show it.
+    The losses grow by some factor at every step, and their deviation with them: none is a surprise.
 
     >>> alarm = Alarm()
-    >>> [is_rising(alarm, loss) for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 1.2)]
-    [False, False, False, False, True, False]
+    >>> [is_rising(alarm, loss) for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)]
+    [False, False, False, False, False, True, False]
     """
     alarm.rises = alarm.rises + 1 if loss > alarm.last else 0
     alarm.last = loss
-    return alarm.rises >= RISES
+    return alarm.rises == RISES
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

@@ -195,16 +195,16 @@ def remember(bound: Bound, scale: float, setting: Setting) -> None:
         bound.lowered_scale, bound.lowered_multiplier = scale, setting.multiplier
 
 
-def confine(bound: Bound, scale: float, setting: Setting) -> None:
+def confine(bound: Bound, scale: float) -> None:
     """Let nothing above this scale be given back: a probe has shown what curvature allows.
 
     >>> bound = Bound(lowered_scale=3.0)
-    >>> confine(bound, 2.0, Setting())
+    >>> confine(bound, 2.0)
     >>> bound.lowered_scale
     2.0
     """
     if scale < bound.lowered_scale:
-        bound.lowered_scale, bound.lowered_multiplier = scale, setting.multiplier
+        bound.lowered_scale, bound.lowered_multiplier = scale, 1.0
 
 
 def given_back(bound: Bound, scale: float, largest: float, t: int, setting: Setting) -> float:
@@ -214,12 +214,13 @@ def given_back(bound: Bound, scale: float, largest: float, t: int, setting: Sett
         bound: The averages, and what the bound took.
         scale: The present scale.
         largest: The largest scale that the bound allows.
-        t: How many losses the averages hold, and one.
+        t: How many losses the averages hold.
         setting: What the optimizer's settings say of the step.
 
-    >>> round(given_back(Bound(lowered_scale=4.0), 1.0, 2.0, t=20, setting=Setting()), 2)
-    1.1
+    >>> round(given_back(Bound(lowered_scale=4.0), 1.0, 2.0, t=70, setting=Setting()), 2)
+    1.02
     """
     # A warm-up that has gone on makes longer steps of the same scale.
     part = min(1.0, bound.lowered_multiplier / _scheduled(setting))
-    return max(1.0, min(1 + SPEED / t, largest / scale, part * bound.lowered_scale / scale))
+    most = min(largest, part * bound.lowered_scale) / scale
+    return max(1.0, min(1 + SPEED / (t + HEAD_START), most))

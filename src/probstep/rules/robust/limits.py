@@ -56,16 +56,16 @@ def bounded(settings: Settings, state: RobustState, scale: float, setting: Setti
     It lowers the scale slowly, and at once what is certain. What it took it gives back slowly, when it
     allows more: the gain to come is known with an error, and what one error took should not be lost.
     """
-    largest, t = largest_scale(settings, state, setting), state.losses + 1
+    largest = largest_scale(settings, state, setting)
     if largest >= scale:
-        if "return" in settings.without:
+        if state.alarm.is_asking or "return" in settings.without:
             return 1.0
-        return bound.given_back(state.bound, scale, largest, t, setting)
+        return bound.given_back(state.bound, scale, largest, state.losses, setting)
     if is_held(settings, state):
         state.held += 1
         return 1.0
     bound.remember(state.bound, scale, setting)
-    factor = bound.slowed(largest / scale, t, DOWN)
+    factor = bound.slowed(largest / scale, state.losses + 1, DOWN)
     if "certain" in settings.without:
         return factor
     certain = largest_scale(settings, state, setting, bound.CERTAIN)

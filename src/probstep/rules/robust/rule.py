@@ -164,6 +164,8 @@ class RobustRule:
             # A batch that is not finite moves nothing. If the next one is as usual, it was the batch.
             back = 1.0 if is_surprise else state.sound_scale / scale
             state.sound_scale = 0.0
+            if is_surprise:  # confirmed
+                state.bound.lowered_scale = 0.0
         scale *= back
         # With momentum losses rise and fall in waves, at any rate.
         is_rising = alarm.is_rising(state.alarm, loss) and not setting.beta
@@ -175,6 +177,7 @@ class RobustRule:
         if scale < LEAST_SCALE:
             return back
         if is_surprise and setting.multiplier > 1:
+            state.bound.lowered_scale = 0.0
             return back * DOWN  # a rate above all that was searched needs no further proof
         return back * limits.bounded(self, state, scale, setting)
 
@@ -194,6 +197,7 @@ class RobustRule:
         is_new = is_new and "level" not in self.without
         if is_new:
             state.losses, usual = 1, loss
+            state.bound.lowered_scale = 0.0
             belief.doubt(state.belief)
         alarm.average(state.alarm, usual, state.losses)
         bound.average(state.bound, usual, state.losses)
@@ -245,8 +249,8 @@ class RobustRule:
         largest = limits.largest_factor(self, state, step, ratio)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, step, ratio, aimed=aimed, largest=largest)
-        most = scale_of(step) * (factor if factor < 1 else aimed)
-        bound.confine(state.bound, most, step.setting)
+        is_too_far = factor < 1 or limits.went_too_far(self, step, ratio)
+        bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
         state.alarm.is_asking = False  # this probe was the answer
         if factor > self.up and limits.are_straight(state):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
@@ -276,7 +280,8 @@ class RobustRule:
         """
         step = seen.step
         gained = step.loss - seen.loss_after
-        gained = max(step.slope, gained) if math.isfinite(gained) else step.slope
+        most = search.LONGER * step.slope  # what one length may take back of another
+        gained = min(max(step.slope, gained), most) if math.isfinite(gained) else step.slope
         share = bound.first_slope(step.loss, step.setting) * limits.built_up(state, step)
         is_known = share > 0 and step.slope > 0 and "share" not in self.without
         return max(share / gained, LEAST_SCALE) if is_known else math.inf
@@ -288,8 +293,8 @@ class RobustRule:
         rise = seen.loss_after - step.loss - max(-step.slope, 0.0)
         if not math.isfinite(rise):
             return True
-        # Any rise confirms a surprise, unless momentum may have carried the step beyond a minimum.
-        is_confirmed = state.alarm.is_asking and not step.setting.beta
+        # Any rise confirms a question, unless momentum may have carried the step beyond a minimum.
+        is_confirmed = state.alarm.is_asking and not step.setting.beta and seen.tries == 1
         usual = 0.0 if is_confirmed else REJECTED * step.rate * state.belief.steepness
         is_high = rise > usual + search.VISIBLE * step.resolution
         return is_high and "shortening" not in self.without

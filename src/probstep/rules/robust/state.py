@@ -83,7 +83,7 @@ DROPPED = {
 # What 0.4.0 did not know yet.
 NOT_KNOWN_YET = {
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
-    "alarm": {"last": 0.0, "rises": 0},
+    "alarm": {"last": math.inf, "rises": 0},
 }
 
 
@@ -94,10 +94,10 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
     told = plain.get("belief")
     if isinstance(told, Mapping) and "curvature" in told:
         plain = _with_new_averages(plain)
-    return restored(RobustState, _completed(plain))
+    return restored(RobustState, completed(plain))
 
 
-def _completed(plain: Mapping[str, Any]) -> dict[str, Any]:
+def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return what 0.3.0 or 0.4.0 saved, with what they did not know yet."""
     completed = {"sound_scale": 0.0, **plain}
     for part, unknown in NOT_KNOWN_YET.items():

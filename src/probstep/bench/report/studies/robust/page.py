@@ -28,7 +28,6 @@ from probstep.rules.robust.rule import PARTS
 
 from .study import OPTIMIZERS, SCHEDULES, SEEDS, SHORT, SIZES, WORST, Study
 
-ABLATED = "0.3.0"  # the version whose parts were left out
 EPOCH = 390  # steps: what benchmarks/epoch_time.py calls the first epoch
 
 
@@ -264,11 +263,9 @@ def _parts(absences: Sequence[Absence]) -> Iterator[str]:
     if not absences:
         yield "Not run with this version: `python -m benchmarks.ablations --data DATA`.\n"
         return
-    yield f"""The rule without a part, one seed, on rows of the tuning half: some ordinary trainings,
+    yield """The rule without a part, one seed, on rows of the tuning half: some ordinary trainings,
 beside the whole rule, and the hazards, beside the plain optimizer and beside the whole rule. *New* are
-hazards that fail only without the part, *gone* those that fail only with it. These runs are of version
-{ABLATED}. Its rule differs from the present one only where a batch has hardly any loss or one that is
-not finite, where a warm-up is faint, and where a probe sees nothing. To make it again:
+hazards that fail only without the part, *gone* those that fail only with it. To make it again:
 `python -m benchmarks.ablations --data DATA`.
 """
     head = ["without", "ordinary: rows", "mean ratio", "worst", "hazards: rows", "failed", "new"]
