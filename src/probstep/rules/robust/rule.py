@@ -280,7 +280,7 @@ class RobustRule:
         """
         step = seen.step
         gained = step.loss - seen.loss_after
-        most = search.LONGER * step.slope  # what one length may take back of another
+        most = search.LONGER * step.slope  # one fall makes a step ten times shorter at most
         gained = min(max(step.slope, gained), most) if math.isfinite(gained) else step.slope
         share = bound.first_slope(step.loss, step.setting) * limits.built_up(state, step)
         is_known = share > 0 and step.slope > 0 and "share" not in self.without
