@@ -58,7 +58,8 @@ def bounded(settings: Settings, state: RobustState, scale: float, setting: Setti
     """
     largest = largest_scale(settings, state, setting)
     if largest >= scale:
-        if state.alarm.is_asking or "return" in settings.without:
+        has_taken = state.bound.lowered_scale > scale
+        if not has_taken or state.alarm.is_asking or "return" in settings.without:
             return 1.0
         return bound.given_back(state.bound, scale, largest, state.losses, setting)
     if is_held(settings, state):
@@ -73,12 +74,12 @@ def bounded(settings: Settings, state: RobustState, scale: float, setting: Setti
 
 
 def is_beginning(state: RobustState) -> bool:
-    """Say whether training has just begun, and most of its losses are of one level.
+    """Say whether training has just begun, and at least half of its t - 1 losses are of this level.
 
     >>> is_beginning(RobustState(t=50, losses=49)), is_beginning(RobustState(t=500, losses=49))
     (True, False)
     """
-    return state.losses <= bound.EARLY and 2 * state.losses > state.t - 2
+    return state.losses <= bound.EARLY and 2 * state.losses >= state.t - 1
 
 
 def is_held(settings: Settings, state: RobustState) -> bool:
