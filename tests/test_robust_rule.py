@@ -287,3 +287,16 @@ def test_probstep_schedules_can_replace_its_own():
     for batch in batches(10):
         FORMS["closure"](opt, model, batch)
     assert opt.metrics()["probe_forwards"] >= 10
+
+
+def test_on_the_cpu_a_surprising_loss_makes_the_very_next_step_a_probed_one():
+    torch.manual_seed(0)
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), RobustRule(doubt=0.9))
+    probes = []
+    for t, batch in enumerate(batches(23)):
+        weight = 10 if t == 20 else 1
+        opt.step(lambda batch=batch, weight=weight: weight * loss_of(model, batch))
+        probes.append(opt.history().probes[-1])
+    before, surprised, after, later = probes[-4:]
+    assert before == surprised == after - 1 == later - 1

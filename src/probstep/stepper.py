@@ -1,7 +1,7 @@
 """Stepper: one step, from the loss that arrives to what is remembered of it and said about it.
 
 What a step does to the parameters is in `step/`. Here it is decided whether a step is probed, the rule
-hears the loss of the step before, and what became of the step goes into the memory.
+hears the losses, and what became of the step goes into the memory.
 """
 
 import functools
@@ -169,7 +169,7 @@ class Stepper:
         *,
         is_probed: bool,
     ) -> Arrived:
-        """Tell the rule of the step before, take this one, and remember it; return what arrived."""
+        """Tell the rule what it has not heard, take the step, and remember it; return what arrived."""
         self._tell_rule(memory)
         if arrived.loss is None and arrived.again is not None:
             arrived = self._with_loss(memory, arrived, is_probed=is_probed)
@@ -191,7 +191,7 @@ class Stepper:
         return arrived
 
     def _tell_rule(self, memory: Memory) -> None:
-        """Tell the rule the loss of the step before, which the device has long computed."""
+        """Tell the rule the loss of the last step, if it has not heard it yet."""
         if self._binding.unread.kept is not None:
             self._binding.settle()
         rule, loss, memory.pending = self._parts.rule, memory.pending, None
@@ -278,6 +278,8 @@ class Stepper:
         else:  # read a step later, where reading would wait for a device
             history.open(memory.steps, memory.scale, rate)
             self._binding.unread.keep(loss, sign, ranks, taken.found, is_guarded=taken.is_guarded)
+        if loss.is_cpu:  # then nothing waits, and what the rule asks for comes with the next step
+            self._tell_rule(memory)
 
     def _say_if_no_loss(self, arrived: Arrived) -> None:
         is_missing = arrived.again is None and not arrived.is_handed_over

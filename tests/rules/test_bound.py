@@ -276,3 +276,28 @@ def test_a_probe_that_went_too_far_ends_what_is_given_back():
         RobustRule().judge(state, Observation(step, loss_after=1.0 - ratio * step.slope / 2))
         assert (state.bound.lowered_scale == 1e-6) is is_kept
         assert is_kept or 0 < state.bound.lowered_scale <= step.rate
+
+
+def rare(share, steps=300):
+    """Losses of 1, so many of them; the others are 0, as of batches without a label."""
+    rng = random.Random(0)
+    return [float(rng.random() < share) for _ in range(steps)]
+
+
+def test_less_is_hoped_for_where_losses_differ_by_more_than_their_mean():
+    state, _ = averaged(rare(0.1))
+    spread = bound.DEVIATIONS * state.error
+    assert spread > state.recent
+    hope = bound.HOPE * math.hypot(state.recent, spread) * (state.recent / spread) ** 2
+    few = 2  # losses: the gain is not known
+    phi = bound.largest_slope(state, few, MOMENTUM)
+    assert excess(phi, 0.9) == pytest.approx(bound.NOISE * hope)
+    assert phi < bound.largest_slope(state, few, MOMENTUM, heeds_scatter=False)
+
+
+@pytest.mark.parametrize("losses", [rare(0.9), [-value for value in rare(0.1)]])
+def test_it_is_not_less_where_they_differ_little_or_have_no_zero(losses):
+    state, count = averaged(losses)
+    assert bound.largest_slope(state, count, MOMENTUM) == bound.largest_slope(
+        state, count, MOMENTUM, heeds_scatter=False
+    )

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probstep.rules import Decision, Norms, Observation, Proposal, RobustRule, Setting
+from probstep.rules.robust import search
 from probstep.rules.robust.belief import Belief
 from probstep.rules.robust.limits import CLIMB, DOWN
 from probstep.rules.robust.rule import PARTS, SHORTER, TRIES, UNSEEN
@@ -228,9 +229,48 @@ def test_a_search_remembers_the_scale_that_it_found():
     rule = RobustRule()
     state = rule.init()
     rule.judge(state, seen(0.95))
-    decision = rule.judge(state, seen(0.95, tries=2))
+    rule.judge(state, seen(0.95, tries=2))
+    assert state.search.found == pytest.approx(0.1 * search.final_factor(bend=1.0, beta=0.0))
+
+
+def test_a_search_takes_a_tenth_of_the_step_that_it_found_and_probes_it():
+    rule = RobustRule()
+    state = rule.init()
+    rule.judge(state, seen(0.95))
+    assert rule.judge(state, seen(0.95, tries=2)).again == search.TAKEN
+    assert rule.is_searching(state)
+    taken = Observation(seen(0.95).step.times(search.TAKEN), loss_after=0.99, tries=3)
+    decision = rule.judge(state, taken)
     assert decision.again is None
-    assert state.search.found == pytest.approx(0.1 * decision.factor)
+    assert not rule.is_searching(state)
+    assert taken.step.rate * decision.factor == pytest.approx(state.search.found)
+
+
+def searched(rule, loss=1e6):
+    """The state after a search on a batch of this loss, when that loss has been told."""
+    state = rule.init()
+    step = Proposal(loss, slope=0.1 * loss, rate=0.1, norms=Norms(1.0, 0.1 * loss))
+    judged(rule, state, step, bent=step.slope)
+    rule.notice(state, loss, 0.1, Setting())
+    return state
+
+
+@pytest.mark.parametrize(("second", "is_unlike"), [(9e4, True), (2e5, False)])
+def test_a_second_loss_far_below_the_first_begins_all_anew(second, is_unlike):
+    rule = RobustRule()
+    state = searched(rule)
+    rule.notice(state, second, 0.1, Setting())
+    assert rule.is_searching(state) == is_unlike
+    assert state.losses == (1 if is_unlike else 2)
+    assert state.bound.recent == second if is_unlike else state.bound.recent > second
+
+
+def test_only_the_second_loss_can_begin_all_anew():
+    rule = RobustRule()
+    state = searched(rule)
+    for loss in (5e5, 1.0, 1.0):
+        rule.notice(state, loss, 0.1, Setting())
+        assert not rule.is_searching(state)
 
 
 def test_its_metrics_are_the_deviation_of_log_scale():
@@ -251,9 +291,21 @@ def answers(rule, steps=400):
             gradient, slope = 1e6 * gradient, 1e6 * slope
         resolution = slope if k % 100 > 90 else 0.0  # probes that see nothing
         step = Proposal(loss, slope, resolution, rate=scale, norms=Norms(gradient, length))
-        given.append(rule.judge(state, Observation(step, loss - slope + bent / 2)))
+        given += judged(rule, state, step, bent)
         given.append(rule.notice(state, loss, scale, Setting()))
     return given
+
+
+def judged(rule, state, step, bent):
+    """What a rule answers to the probes of a step, one for each length that it asks for."""
+    length, given = 1.0, []
+    for tries in range(1, 41):
+        after = step.loss - length * step.slope + length**2 * bent / 2
+        given.append(rule.judge(state, Observation(step.times(length), after, tries)))
+        if given[-1].again is None:
+            return given
+        length *= given[-1].again
+    raise AssertionError("It never ends.")
 
 
 # These change only which step is probed.

@@ -121,14 +121,15 @@ def largest_slope(
     errors: float = CAUTIOUS,
     *,
     is_early: bool = False,
+    heeds_scatter: bool = True,
 ) -> float:
     """Return the largest phi that noise allows: N = NOISE * PAST * G for N = phi / (4 (1 - beta)).
 
     N is the excess of the loss that noise causes at this rate, G what the next e-fold of time gains. A
     lower rate would lose progress, a higher one gain noise. Where G is not known, what there is to gain
-    is a part of the loss, and no more than the error: no evidence, hardly a bound. It is never more
-    than the loss itself, if that is above zero; early it is up to twice the loss, less where the loss
-    falls fast. After the peak of a schedule N is that of the step at the peak, and G counts more.
+    is a part of the loss, and no more than the error: no evidence, hardly a bound. Where losses differ
+    by more than their mean, that part is less. It is never more than the loss itself, if that is
+    above zero; early it is up to twice the loss, less where the loss falls fast. After the peak of a schedule N is that of the step at the peak, and G counts more.
 
     Args:
         bound: The averages.
@@ -136,13 +137,18 @@ def largest_slope(
         setting: What the optimizer's settings say of the step.
         errors: How many standard errors are added to G.
         is_early: Whether training has just begun.
+        heeds_scatter: Less is hoped for where losses differ by more than their mean.
     """
     fallen, error = gain(bound, count)
     if error < math.inf:
         fallen += errors * error
     elif errors > 0:
         return math.inf
-    size = math.hypot(bound.recent, DEVIATIONS * bound.error)
+    deviation = DEVIATIONS * bound.error
+    size = math.hypot(bound.recent, deviation)
+    if heeds_scatter and 0 < bound.recent < deviation:
+        # So many more losses it takes to see a gain: that a rate is too high would be seen late.
+        size *= (bound.recent / deviation) ** 2
     is_decay = setting.multiplier < bound.peak
     weight = DECAY * _scheduled(setting) / bound.peak if is_decay else PAST
     left = max(weight * fallen, min(error, HOPE * size))

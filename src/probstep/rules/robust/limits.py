@@ -42,7 +42,10 @@ def largest_scale(
     if not state.losses or "noise" in settings.without:
         return math.inf
     is_early = is_beginning(state) and "early" not in settings.without
-    allowed = bound.largest_slope(state.bound, state.losses, setting, errors, is_early=is_early)
+    heeds_scatter = "scatter" not in settings.without
+    allowed = bound.largest_slope(
+        state.bound, state.losses, setting, errors, is_early=is_early, heeds_scatter=heeds_scatter
+    )
     slope = belief.slope_at(state.belief, state.bound.recent)
     return bound.largest_scale(allowed, slope, setting)
 

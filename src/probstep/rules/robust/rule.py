@@ -21,6 +21,7 @@ GREAT_DOUBT = 0.25  # the variance of log scale from which on a probe may draw o
 FAINT = 0.01  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
 HELD = 100  # losses that rose without a bend, after which the user is told
+SECOND = 3  # the step that comes when the second loss is told
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
 NO_OBJECTIVE = (
@@ -36,6 +37,8 @@ PARTS = {
     "noise": "the bound by noise: its excess loss against the gain of the next e-fold of time",
     "certain": "what the bound says for certain is done at once, not slowly",
     "return": "what the bound took from the scale it gives back when it allows more",
+    "scatter": "less is hoped for where single losses differ by more than their mean",
+    "unlike": "a search takes a tenth of its step, and begins anew if its batch was like no other",
     "early": "in the first hundred losses noise may cost up to twice the loss",
     "hold": "a rise of the losses that no probe can explain by a bend does not lower the scale",
     "share": "the search ends where a step promises its share of the loss",
@@ -146,7 +149,7 @@ class RobustRule:
         """Say whether the averages of the loss began anew with the last loss, not with the first."""
         return state.losses == 1 and state.t > 2
 
-    # Every step, told one step later
+    # The loss of every step, after it was taken; on a device other than the CPU one step later
 
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
@@ -158,6 +161,9 @@ class RobustRule:
         if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
             state.sound_scale = state.sound_scale or scale
             return DOWN if scale > LEAST_SCALE else 1.0
+        if self._was_unlike(state, loss):
+            self.search_again(state)
+            state.losses = 0
         is_surprise, is_new_level = self._average_loss(state, loss)
         back = 1.0
         if state.sound_scale:
@@ -180,6 +186,16 @@ class RobustRule:
             state.bound.lowered_scale = 0.0
             return back * DOWN  # a rate above all that was searched needs no further proof
         return back * limits.bounded(self, state, scale, setting)
+
+    def _was_unlike(self, state: RobustState, loss: float) -> bool:
+        """Say whether this second loss of a training shows that the first batch was like no other.
+
+        A search takes so short a step that the loss of a batch like the first cannot fall so far. What
+        such a batch says of slope, curvature and gain would be remembered for hundreds of steps.
+        """
+        is_second = state.losses == 1 and state.t == SECOND
+        is_lower = 0 < loss < search.UNLIKE * state.bound.recent
+        return is_second and is_lower and "unlike" not in self.without
 
     def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
         """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
@@ -258,6 +274,11 @@ class RobustRule:
         return Decision(factor, ratio, word, limit=limit)
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
+        if seen.tries == 1:
+            state.search.found = 0.0
+        elif state.search.found:
+            state.search.is_done = True
+            return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
         bend, room = 2 - ratio, self._room(state, seen)
         again = search.next_length(state.search, seen, bend, room)
         if again is not None:
@@ -270,7 +291,10 @@ class RobustRule:
         factor = search.final_factor(bend, seen.step.setting.beta, room)
         state.search.found = factor * seen.step.rate  # in a search, of the schedule's reference
         state.bound.lowered_scale = 0.0
-        return Decision(factor, ratio, "search", limit="search")
+        if "unlike" in self.without:
+            return Decision(factor, ratio, "search", limit="search")
+        state.search.is_done = False  # after one more probe, of the step that is taken
+        return Decision(1.0, ratio, "search", search.TAKEN)
 
     def _room(self, state: RobustState, seen: Observation) -> float:
         """Return how many times longer a step may be until it gains more than its share of the loss.

@@ -18,6 +18,8 @@ GAP = 2.0  # a length is good enough within this factor of one that is too long
 AIM = 0.5  # the search ends half way to the minimum along the first step, at the ratio 1.5
 UP = 2.0  # the most by which the rate may exceed that of the last length probed
 TRIES = 30  # forward passes, after which the length is taken as it is
+TAKEN = 0.1  # of the length found: its batch may be like no other, and the next step is probed, too
+UNLIKE = 0.1  # of the first loss: where the second is lower, the first batch was like no other
 
 
 @dataclass(slots=True)
