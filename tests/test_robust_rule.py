@@ -253,7 +253,8 @@ def test_a_schedule_goes_on_top(schedule):
 
 
 def test_an_unprobed_step_reads_only_what_the_step_before_left(monkeypatch):
-    monkeypatch.setattr("probstep.step.unprobed.is_on_host", lambda _: False)
+    for module in ("step.unprobed", "stepper"):
+        monkeypatch.setattr(f"probstep.{module}.is_on_host", lambda _: False)
     model = plain_network()
     rule = RobustRule(budget=(1.0, 0.0))
     opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)
@@ -289,14 +290,15 @@ def test_probstep_schedules_can_replace_its_own():
     assert opt.metrics()["probe_forwards"] >= 10
 
 
-def test_on_the_cpu_a_surprising_loss_makes_the_very_next_step_a_probed_one():
+@pytest.mark.parametrize(("name", "waits"), [("sgd", 0), ("adam", 1)])
+def test_a_surprising_loss_has_the_next_step_probed_and_with_momentum_the_one_after_it(name, waits):
     torch.manual_seed(0)
     model = plain_network()
-    opt = ProbStep(torch.optim.Adam(model.parameters()), RobustRule(doubt=0.9))
-    probes = []
-    for t, batch in enumerate(batches(23)):
-        weight = 10 if t == 20 else 1
+    opt = ProbStep(BASES[name](model.parameters(), 1e-3), RobustRule(doubt=0.9))
+    probes, surprise = [], 20
+    for t, batch in enumerate(batches(surprise + 4)):
+        weight = 10 if t == surprise else 1
         opt.step(lambda batch=batch, weight=weight: weight * loss_of(model, batch))
         probes.append(opt.history().probes[-1])
-    before, surprised, after, later = probes[-4:]
-    assert before == surprised == after - 1 == later - 1
+    answer = surprise + 1 + waits
+    assert [t for t in range(surprise, len(probes)) if probes[t] > probes[t - 1]] == [answer]

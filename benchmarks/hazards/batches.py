@@ -57,18 +57,28 @@ def nearly_zeros(drawn: Batch) -> Batch:
     return 1e-6 * drawn[0], drawn[1]
 
 
-def huge_first_targets(seed: int) -> Training:
-    """A regression whose first batch holds one target of 10,000."""
-    x, y = regression(5)
-    net, draw = mlp(20, 64, 1), sampler(x, y, 32, seed)
+def huge_first_targets(
+    count: int = 1,
+    target: float = 1e4,
+    size: int = 32,
+    of: int = 5,
+    make: Make = lambda: mlp(20, 64, 1),
+) -> Callable[[int], Training]:
+    """Return what builds a regression whose first batch holds some huge targets."""
 
-    def first(t: int) -> Batch:
-        a, b = draw(t)
-        return a, torch.cat([torch.full((1, 1), 1e4), b[1:]])
+    def build(seed: int) -> Training:
+        x, y = regression(of)
+        net, draw = make(), sampler(x, y, size, seed)
 
-    return supervised(
-        net, then(first, draw, 1), 900, mean_loss(net, (x, y), F.mse_loss), F.mse_loss
-    )
+        def first(t: int) -> Batch:
+            a, b = draw(t)
+            return a, torch.cat([torch.full((count, 1), target), b[count:]])
+
+        return supervised(
+            net, then(first, draw, 1), 900, mean_loss(net, (x, y), F.mse_loss), F.mse_loss
+        )
+
+    return build
 
 
 def by_class(run: int, seed: int, size: int = 16) -> Draw:
@@ -222,7 +232,19 @@ BATCHES: tuple[Hazard, ...] = (
     *pair(
         "first batch",
         Hazard("first-has-outlier", changed_first(one_huge_input)),
-        Hazard("first-has-huge-target", huge_first_targets),
+        Hazard("first-has-huge-target", huge_first_targets()),
+    ),
+    *pair(
+        "first batch",
+        Hazard(
+            "first-has-huge-targets-tanh",
+            huge_first_targets(3, 1e3, 16, 6, lambda: mlp(20, 48, 48, 1, act=nn.Tanh)),
+        ),
+        Hazard(
+            "first-has-huge-targets-adamw",
+            huge_first_targets(8, -100.0, 24, 7, lambda: mlp(20, 40, 40, 1)),
+            "adamw",
+        ),
     ),
     *pair(
         "first batch",

@@ -138,21 +138,34 @@ def margin(seed: int) -> Training:
     return Training(800, players, lambda: loss((1.0, train)).item())
 
 
-def rare_labels(seed: int) -> Training:
-    """Most samples have no label; a batch without any has a loss of exactly zero."""
-    (x, y), _ = digits()
-    net, stream, draw = mlp(64, 64, 10), generator(seed), sampler(x, y, 4, seed)
+def rare_labels(
+    share: float,
+    size: int,
+    steps: int,
+    none_until: int = 0,
+    make: Callable[[], nn.Module] = lambda: mlp(64, 64, 10),
+) -> Callable[[int], Training]:
+    """Return what builds a training where most samples have no label.
 
-    def masked(t: int) -> tuple[Tensor, Tensor, Tensor]:
-        a, b = draw(t)
-        has = torch.rand(len(b), generator=stream) < (0.1 if t >= 10 else 0.0)
-        return a, b, has.float()
+    A batch without any has a loss of exactly zero; so have all of the first steps, if told.
+    """
 
-    def loss(drawn: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-        a, b, has = drawn
-        return (F.cross_entropy(net(a), b, reduction="none") * has).mean()
+    def build(seed: int) -> Training:
+        (x, y), _ = digits()
+        net, stream, draw = make(), generator(seed), sampler(x, y, size, seed)
 
-    return Training(2000, alone(net.parameters(), masked, loss), mean_loss(net, (x, y)))
+        def masked(t: int) -> tuple[Tensor, Tensor, Tensor]:
+            a, b = draw(t)
+            has = torch.rand(len(b), generator=stream) < (share if t >= none_until else 0.0)
+            return a, b, has.float()
+
+        def loss(drawn: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+            a, b, has = drawn
+            return (F.cross_entropy(net(a), b, reduction="none") * has).mean()
+
+        return Training(steps, alone(net.parameters(), masked, loss), mean_loss(net, (x, y)))
+
+    return build
 
 
 FLAT: tuple[Hazard, ...] = (
@@ -210,6 +223,13 @@ FLAT: tuple[Hazard, ...] = (
         Hazard("weight-grows-from-zero", reweighted(lambda t: max(0, t - 10) / 790)),
     ),
     *pair(
-        "loss is zero", Hazard("hinge-satisfied", margin), Hazard("labels-are-rare", rare_labels)
+        "loss is zero",
+        Hazard("hinge-satisfied", margin),
+        Hazard("labels-are-rare", rare_labels(0.1, 4, 2000, none_until=10)),
+    ),
+    *pair(
+        "loss is zero",
+        Hazard("labels-are-rare-momentum", rare_labels(0.05, 8, 1500), "momentum", 0.03),
+        Hazard("labels-are-rare-conv", rare_labels(0.12, 6, 1200, make=conv)),
     ),
 )

@@ -31,6 +31,7 @@ from .step.base import (
 from .step.closures import Forward
 from .step.due import is_listening, probe_is_due, probe_will_be_due
 from .step.ending import Ending
+from .step.finite import is_on_host
 from .step.joint import bases_of, name_of
 from .step.observe import BARE, observe
 from .step.ranks import Parallel, Ranks
@@ -278,7 +279,7 @@ class Stepper:
         else:  # read a step later, where reading would wait for a device
             history.open(memory.steps, memory.scale, rate)
             self._binding.unread.keep(loss, sign, ranks, taken.found, is_guarded=taken.is_guarded)
-        if loss.is_cpu:  # then nothing waits, and what the rule asks for comes with the next step
+        if value is not None or is_on_host(parts.base):  # what the rule asks for comes with the next step
             self._tell_rule(memory)
 
     def _say_if_no_loss(self, arrived: Arrived) -> None:

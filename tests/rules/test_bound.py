@@ -14,6 +14,7 @@ from probstep.rules.robust.search import Search
 from probstep.rules.robust.state import RobustState
 
 MOMENTUM = Setting(beta=0.9)
+LOOKED_AT = 9 * 64  # a loss at which the bound is looked at: every ninth is
 
 
 def averaged(losses):
@@ -214,11 +215,10 @@ def test_before_the_first_loss_there_is_no_bound():
 
 
 def test_what_is_certain_lowers_the_scale_by_half_at_a_step():
-    rule, state = RobustRule(), noticed([1 + 0.01 * t for t in range(400)])
-    state.straight = 0
-    assert rule.notice(state, 5.0, 1e9, Setting()) == 0.5
+    rising = [1 + 0.01 * t for t in range(LOOKED_AT - 1)]
+    assert RobustRule().notice(noticed(rising), 5.0, 1e9, Setting()) == 0.5
     slow = RobustRule(without=frozenset({"certain"}))
-    assert slow.notice(state, 5.0, 1e9, Setting()) > 0.99
+    assert slow.notice(noticed(rising), 5.0, 1e9, Setting()) > 0.96
 
 
 def test_a_dip_of_the_gain_costs_no_more_than_the_time_until_it_is_over():
@@ -238,7 +238,7 @@ def test_a_dip_of_the_gain_costs_no_more_than_the_time_until_it_is_over():
 
 def taken(**changes):
     """A state from whose scale the bound has taken much, and which now allows it again."""
-    state = noticed(falling(1.0, 600))
+    state = noticed(falling(1.0, LOOKED_AT - 1))
     state.bound.lowered_scale = 1e-6
     for name, value in changes.items():
         setattr(state.alarm, name, value)
@@ -246,7 +246,7 @@ def taken(**changes):
 
 
 def test_nothing_is_given_back_before_a_probe_has_answered_a_question():
-    rule, loss = RobustRule(), falling(1.0, 601)[-1]
+    rule, loss = RobustRule(), falling(1.0, LOOKED_AT)[-1]
     assert rule.notice(taken(), loss, 1e-7, Setting()) > 1.0
     assert rule.notice(taken(is_asking=True), loss, 1e-7, Setting()) == 1.0
 

@@ -175,8 +175,10 @@ class RobustRule:
         scale *= back
         # With momentum losses rise and fall in waves, at any rate.
         is_rising = alarm.is_rising(state.alarm, loss) and not setting.beta
-        if is_surprise or (is_rising and "rises" not in self.without):
-            state.alarm.is_asking = True
+        is_question = is_surprise or (is_rising and "rises" not in self.without)
+        if is_question or state.alarm.will_ask:
+            has_momentum = setting.beta > 0
+            alarm.ask(state.alarm, is_question=is_question, has_momentum=has_momentum)
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
