@@ -279,8 +279,8 @@ class Stepper:
         else:  # read a step later, where reading would wait for a device
             history.open(memory.steps, memory.scale, rate)
             self._binding.unread.keep(loss, sign, ranks, taken.found, is_guarded=taken.is_guarded)
-        if value is not None or is_on_host(parts.base):  # what the rule asks for comes with the next step
-            self._tell_rule(memory)
+        if value is not None or is_on_host(parts.base):
+            self._tell_rule(memory)  # at once: the rule may ask for a probe of the next step
 
     def _say_if_no_loss(self, arrived: Arrived) -> None:
         is_missing = arrived.again is None and not arrived.is_handed_over

@@ -85,7 +85,10 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     multiplier = float(group["lr"]) / reference if reference else 1.0
     # The multiplier is 0 only if the rate is a tensor on a device: then the step is empty.
     # Of several optimizers, one that sums gradients is enough to make later steps longer.
-    builds_up = any(each.get("dampening") == 0 for each in groups)
+    builds_up = False
+    for each in groups:  # a plain loop: every step comes here, and calls are slow
+        if each.get("dampening") == 0:
+            builds_up = True
     return _setting(multiplier or 1.0, _momentum(group), builds_up)
 
 

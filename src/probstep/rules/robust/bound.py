@@ -129,7 +129,8 @@ def largest_slope(
     lower rate would lose progress, a higher one gain noise. Where G is not known, what there is to gain
     is a part of the loss, and no more than the error: no evidence, hardly a bound. Where losses differ
     by more than their mean, that part is less. It is never more than the loss itself, if that is
-    above zero; early it is up to twice the loss, less where the loss falls fast. After the peak of a schedule N is that of the step at the peak, and G counts more.
+    above zero; early it is up to twice the loss, less where the loss falls fast. After the peak of a
+    schedule N is that of the step at the peak, and G counts more.
 
     Args:
         bound: The averages.
