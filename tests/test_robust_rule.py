@@ -253,8 +253,7 @@ def test_a_schedule_goes_on_top(schedule):
 
 
 def test_an_unprobed_step_reads_only_what_the_step_before_left(monkeypatch):
-    for module in ("step.unprobed", "stepper"):
-        monkeypatch.setattr(f"probstep.{module}.is_on_host", lambda _: False)
+    monkeypatch.setattr("probstep.step.unprobed.is_on_host", lambda _: False)
     model = plain_network()
     rule = RobustRule(budget=(1.0, 0.0))
     opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), rule)

@@ -1,7 +1,7 @@
 """Stepper: one step, from the loss that arrives to what is remembered of it and said about it.
 
 What a step does to the parameters is in `step/`. Here it is decided whether a step is probed, the rule
-hears the losses, and what became of the step goes into the memory.
+hears the loss of the step before, and what became of the step goes into the memory.
 """
 
 import functools
@@ -22,6 +22,7 @@ from .step.base import (
     devices_of,
     has_gradients,
     largest_scale,
+    momentum_of,
     params_of,
     rates_are_zero,
     setting_of,
@@ -31,7 +32,6 @@ from .step.base import (
 from .step.closures import Forward
 from .step.due import is_listening, probe_is_due, probe_will_be_due
 from .step.ending import Ending
-from .step.finite import is_on_host
 from .step.joint import bases_of, name_of
 from .step.observe import BARE, observe
 from .step.ranks import Parallel, Ranks
@@ -170,7 +170,7 @@ class Stepper:
         *,
         is_probed: bool,
     ) -> Arrived:
-        """Tell the rule what it has not heard, take the step, and remember it; return what arrived."""
+        """Tell the rule of the step before, take this one, and remember it; return what arrived."""
         self._tell_rule(memory)
         if arrived.loss is None and arrived.again is not None:
             arrived = self._with_loss(memory, arrived, is_probed=is_probed)
@@ -192,7 +192,7 @@ class Stepper:
         return arrived
 
     def _tell_rule(self, memory: Memory) -> None:
-        """Tell the rule the loss of the last step, if it has not heard it yet."""
+        """Tell the rule the loss of the step before, which the device has long computed."""
         if self._binding.unread.kept is not None:
             self._binding.settle()
         rule, loss, memory.pending = self._parts.rule, memory.pending, None
@@ -276,11 +276,14 @@ class Stepper:
             memory.pending = sign * value
         if value is not None:
             history.write(memory.steps, memory.scale, rate, value)
+            # A rate that is too high lets losses grow at every step, so the rule hears them at once.
+            # With momentum the next step still goes where a surprising batch has pushed: a probe of it
+            # would say more of that batch than of the rate.
+            if not momentum_of(groups[0]):
+                self._tell_rule(memory)
         else:  # read a step later, where reading would wait for a device
             history.open(memory.steps, memory.scale, rate)
             self._binding.unread.keep(loss, sign, ranks, taken.found, is_guarded=taken.is_guarded)
-        if value is not None or is_on_host(parts.base):
-            self._tell_rule(memory)  # at once: the rule may ask for a probe of the next step
 
     def _say_if_no_loss(self, arrived: Arrived) -> None:
         is_missing = arrived.again is None and not arrived.is_handed_over

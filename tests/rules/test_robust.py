@@ -101,6 +101,7 @@ def test_a_probe_moves_the_scale_towards_the_aim_by_at_most_its_limits():
     rule = RobustRule(without=frozenset({"noise"}))  # of which this state knows nothing
     for curvature, expected in ((1e-3, CLIMB), (1e3, DOWN)):
         state = settled(root_curvature=curvature, variance=1e-9, slope=1.0)
+        state.losses = state.t - 1
         # The step itself shows no curvature, and one probe counts little beside nine.
         step = Proposal(1.0, 0.1, rate=0.1, norms=None)
         assert rule.judge(state, Observation(step, 0.9)).factor == expected
@@ -356,15 +357,17 @@ def test_a_scale_that_has_fallen_may_double_after_three_straight_probes_and_is_t
     assert calm.judge(state, seen(**STRAIGHT)).factor == rule.up
 
 
-@pytest.mark.parametrize(("losses", "expected"), [(99, 2.0), (100, 1.2)])
-def test_while_the_rate_is_being_found_it_climbs_faster_far_below_what_curvature_allows(
-    losses, expected
+@pytest.mark.parametrize(
+    ("losses", "steps", "expected"), [(100, 101, 2.0), (101, 102, 1.2), (9, 500, 1.2)]
+)
+def test_while_training_begins_it_climbs_faster_far_below_what_curvature_allows(
+    losses, steps, expected
 ):
     rule, state = (
         RobustRule(without=frozenset({"noise"})),
         settled(root_curvature=0.1, variance=1e-9),
     )
-    state.losses = losses
+    state.losses, state.t = losses, steps
     bent = seen(0.91, slope=0.1)  # a bend of 0.2, so it is not straight
     assert rule.judge(state, bent).factor == expected
 

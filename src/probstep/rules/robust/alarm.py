@@ -32,7 +32,6 @@ class Alarm:
         last: The last loss; infinite before there is one.
         rises: How many losses in a row were higher than the one before.
         is_asking: Whether no probe has answered the last one yet.
-        will_ask: The question waits for one more loss.
     """
 
     mean: float = 0.0
@@ -41,7 +40,6 @@ class Alarm:
     last: float = math.inf
     rises: int = 0
     is_asking: bool = False
-    will_ask: bool = False
 
     def __post_init__(self) -> None:
         refuse_outside(
@@ -87,25 +85,6 @@ def is_rising(alarm: Alarm, loss: float) -> bool:
     alarm.rises = alarm.rises + 1 if loss > alarm.last else 0
     alarm.last = loss
     return alarm.rises == RISES
-
-
-def ask(alarm: Alarm, *, is_question: bool, has_momentum: bool) -> None:
-    """Ask for a probe of the next step; with momentum of the one after it.
-
-    With momentum the next step still goes where a surprising batch has pushed. Its probe would say
-    more of that batch than of the rate.
-
-    >>> alarm = Alarm()
-    >>> ask(alarm, is_question=True, has_momentum=True)
-    >>> alarm.is_asking
-    False
-    >>> ask(alarm, is_question=False, has_momentum=True)
-    >>> alarm.is_asking
-    True
-    """
-    if alarm.will_ask or (is_question and not has_momentum):
-        alarm.is_asking = True
-    alarm.will_ask = is_question and has_momentum
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

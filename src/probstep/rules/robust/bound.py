@@ -191,9 +191,9 @@ def largest_scale(allowed: float, slope: float, setting: Setting) -> float:
     return max(allowed, LEAST_SLOPE) / slope if slope > 0 else math.inf
 
 
-def slowed(factor: float, t: int, least: float, steps: int = 1) -> float:
-    """Return the part of a lowering by this factor that some steps may make; 1 is the most."""
-    return min(1.0, max(factor, 1 - SPEED * steps / t, least))
+def slowed(factor: float, t: int, least: float) -> float:
+    """Return the part of a lowering by this factor that one step may make; 1 is the most."""
+    return min(1.0, max(factor, 1 - SPEED / t, least))
 
 
 def remember(bound: Bound, scale: float, setting: Setting) -> None:
@@ -214,10 +214,8 @@ def confine(bound: Bound, scale: float) -> None:
         bound.lowered_scale, bound.lowered_multiplier = scale, 1.0
 
 
-def given_back(
-    bound: Bound, scale: float, largest: float, t: int, setting: Setting, steps: int = 1
-) -> float:
-    """Return the factor by which some steps give back what the bound took; 1 is the least.
+def given_back(bound: Bound, scale: float, largest: float, t: int, setting: Setting) -> float:
+    """Return the factor by which one step gives back what the bound took; 1 is the least.
 
     Args:
         bound: The averages, and what the bound took.
@@ -225,7 +223,6 @@ def given_back(
         largest: The largest scale that the bound allows.
         t: How many losses the averages hold.
         setting: What the optimizer's settings say of the step.
-        steps: How many steps have passed since the last look.
 
     >>> round(given_back(Bound(lowered_scale=4.0), 1.0, 2.0, t=70, setting=Setting()), 2)
     1.02
@@ -233,4 +230,4 @@ def given_back(
     # A warm-up that has gone on makes longer steps of the same scale.
     part = min(1.0, bound.lowered_multiplier / _scheduled(setting))
     most = min(largest, part * bound.lowered_scale) / scale
-    return max(1.0, min(1 + SPEED * steps / (t + HEAD_START), most))
+    return max(1.0, min(1 + SPEED / (t + HEAD_START), most))

@@ -8,11 +8,9 @@ from . import belief, bound, search
 from .state import RobustState
 
 DOWN = 0.5  # the smallest factor for the scale, per step and per probe
-CLIMB = 2.0  # the largest factor of a probe while a rate is found, and back after straight probes
+CLIMB = 2.0  # the largest factor of a probe while training begins, and back after straight probes
 FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and may come back fast
-CLIMBS_UNTIL = 100  # losses of a level: so long the rate is being found
 FAR = 4.0  # how many times a climb must stay below what curvature allows
-LOOKS = 64  # at the bound, while the losses of a level double: its averages move by 12/t per step
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 
@@ -54,36 +52,23 @@ def largest_scale(
 # Between probes
 
 
-def steps_between_looks(losses: int) -> int:
-    """Return every how many-th loss of a level the bound is looked at.
-
-    >>> steps_between_looks(10), steps_between_looks(1000)
-    (1, 15)
-    """
-    return losses // LOOKS or 1
-
-
 def bounded(settings: Settings, state: RobustState, scale: float, setting: Setting) -> float:
     """Return the factor by which the bound moves the scale.
 
     It lowers the scale slowly, but what is certain at once. What it took it gives back slowly, when it
     allows more: the gain to come is known with an error, and what one error took should not be lost.
     """
-    steps = steps_between_looks(state.losses)
-    if state.losses % steps:
-        return 1.0
     largest = largest_scale(settings, state, setting)
     if largest >= scale:
         has_taken = state.bound.lowered_scale > scale
-        is_asked = state.alarm.is_asking or state.alarm.will_ask
-        if not has_taken or is_asked or "return" in settings.without:
+        if not has_taken or state.alarm.is_asking or "return" in settings.without:
             return 1.0
-        return bound.given_back(state.bound, scale, largest, state.losses, setting, steps)
+        return bound.given_back(state.bound, scale, largest, state.losses, setting)
     if is_held(settings, state):
-        state.held += steps
+        state.held += 1
         return 1.0
     bound.remember(state.bound, scale, setting)
-    factor = bound.slowed(largest / scale, state.losses + 1, DOWN, steps)
+    factor = bound.slowed(largest / scale, state.losses + 1, DOWN)
     if "certain" in settings.without:
         return factor
     certain = largest_scale(settings, state, setting, bound.CERTAIN)
@@ -187,7 +172,7 @@ def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:
         return settings.up
     if are_straight(state) and has_fallen(state, scale_of(step)):
         return max(settings.up, CLIMB)
-    if state.losses >= CLIMBS_UNTIL:
+    if not is_beginning(state):
         return settings.up
     aimed = belief.aimed_factor(state.belief, settings.target, scale_of(step))
     return max(settings.up, min(CLIMB, aimed * built_up(state, step) / FAR))

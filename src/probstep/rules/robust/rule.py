@@ -149,7 +149,7 @@ class RobustRule:
         """Say whether the averages of the loss began anew with the last loss, not with the first."""
         return state.losses == 1 and state.t > 2
 
-    # The loss of every step, after it was taken; on a device other than the CPU one step later
+    # Every step, told one step later
 
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
@@ -175,10 +175,8 @@ class RobustRule:
         scale *= back
         # With momentum losses rise and fall in waves, at any rate.
         is_rising = alarm.is_rising(state.alarm, loss) and not setting.beta
-        is_question = is_surprise or (is_rising and "rises" not in self.without)
-        if is_question or state.alarm.will_ask:
-            has_momentum = setting.beta > 0
-            alarm.ask(state.alarm, is_question=is_question, has_momentum=has_momentum)
+        if is_surprise or (is_rising and "rises" not in self.without):
+            state.alarm.is_asking = True
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
@@ -280,6 +278,7 @@ class RobustRule:
             state.search.found = 0.0
         elif state.search.found:
             state.search.is_done = True
+            state.forwards -= 1  # it teaches nothing, so it does not count
             return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
         bend, room = 2 - ratio, self._room(state, seen)
         again = search.next_length(state.search, seen, bend, room)

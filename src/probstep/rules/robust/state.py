@@ -80,10 +80,10 @@ DROPPED = {
     *("log_gradient", "lent"),
 }
 
-# What 0.4.0 did not know yet, and 0.5.0 in part.
+# What 0.4.0 did not know yet.
 NOT_KNOWN_YET = {
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
-    "alarm": {"last": math.inf, "rises": 0, "will_ask": False},
+    "alarm": {"last": math.inf, "rises": 0},
 }
 
 
@@ -98,7 +98,7 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an earlier version saved, with what it did not know yet."""
+    """Return what 0.3.0 or 0.4.0 saved, with what they did not know yet."""
     completed = {"sound_scale": 0.0, **plain}
     for part, unknown in NOT_KNOWN_YET.items():
         told = plain.get(part)
