@@ -263,8 +263,8 @@ class ProbStep(Wrapper):
     def scale(self) -> float:
         """The adapted factor: a step uses `lr * scale` in every group.
 
-        On the CPU it holds for the next step. On another device RobustRule hears a loss one step late,
-        and may lower the scale when the next step begins.
+        RobustRule hears a loss one step late, and may lower the scale when the next step begins. Without
+        momentum it hears it at once, where the loss lies on the CPU.
         """
         return self._stepper.scale(self.max_lr)
 

@@ -163,7 +163,7 @@ class Rule(Protocol):
         ...
 
     def notice(self, state: Any, loss: float, scale: float, setting: Setting) -> float:
-        """Learn from the loss of a step that was taken; return a factor for the scale."""
+        """Learn from the loss of a step, told one step later; return a factor for the scale."""
         ...
 
     def is_new_level(self, state: Any) -> bool:
