@@ -295,6 +295,15 @@ def test_less_is_hoped_for_where_losses_differ_by_more_than_their_mean():
     assert phi < bound.largest_slope(state, few, MOMENTUM, heeds_scatter=False)
 
 
+def test_losses_that_hover_about_zero_are_not_left_without_hope():
+    state, _ = averaged([(-1) ** t for t in range(400)])
+    state.recent, spread = 0.1, bound.DEVIATIONS * state.error  # they scatter ten times as much
+    hope = bound.HOPE * bound.LEAST_SHARE * math.hypot(state.recent, spread)
+    few = 2  # losses: the gain is not known
+    phi = bound.largest_slope(state, few, MOMENTUM)
+    assert excess(phi, 0.9) == pytest.approx(bound.NOISE * hope)
+
+
 @pytest.mark.parametrize("losses", [rare(0.9), [-value for value in rare(0.1)]])
 def test_it_is_not_less_where_they_differ_little_or_have_no_zero(losses):
     state, count = averaged(losses)

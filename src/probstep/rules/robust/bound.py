@@ -20,6 +20,7 @@ KNOWN_AFTER = 3  # losses: fewer show no trend
 NOISE = 0.4  # of what there is to gain, which noise may cost
 PAST = 0.8  # of G, which is that of the past: losses fall ever more slowly
 LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
+LEAST_SHARE = 0.1  # of that size, however much losses scatter: they may hover about zero
 HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
 SPEED = 2.0  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
@@ -149,7 +150,7 @@ def largest_slope(
     size = math.hypot(bound.recent, deviation)
     if heeds_scatter and 0 < bound.recent < deviation:
         # So many more losses it takes to see a gain: that a rate is too high would be seen late.
-        size *= (bound.recent / deviation) ** 2
+        size *= max((bound.recent / deviation) ** 2, LEAST_SHARE)
     is_decay = setting.multiplier < bound.peak
     weight = DECAY * _scheduled(setting) / bound.peak if is_decay else PAST
     left = max(weight * fallen, min(error, HOPE * size))
