@@ -264,7 +264,7 @@ class ProbStep(Wrapper):
         """The adapted factor: a step uses `lr * scale` in every group.
 
         RobustRule hears a loss one step late, and may lower the scale when the next step begins. Without
-        momentum it hears it at once, where the loss lies on the CPU.
+        momentum it hears it at once, if the step was not probed and one process trains on the CPU.
         """
         return self._stepper.scale(self.max_lr)
 

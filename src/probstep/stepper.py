@@ -21,8 +21,8 @@ from .step.base import (
     are_stuck_at_zero,
     devices_of,
     has_gradients,
+    has_momentum,
     largest_scale,
-    momentum_of,
     params_of,
     rates_are_zero,
     setting_of,
@@ -279,7 +279,7 @@ class Stepper:
             # A rate that is too high lets losses grow at every step, so the rule hears them at once.
             # With momentum the next step still goes where a surprising batch has pushed: a probe of it
             # would say more of that batch than of the rate.
-            if not momentum_of(groups[0]):
+            if not has_momentum(groups):
                 self._tell_rule(memory)
         else:  # read a step later, where reading would wait for a device
             history.open(memory.steps, memory.scale, rate)

@@ -465,3 +465,11 @@ def test_a_search_counts_what_a_step_gains_where_that_is_more_than_its_slope_pro
         decision = rule.judge(state, seen(1 - gained, tries=3))
         shares.append(decision.again * gained)
     assert shares == pytest.approx([shares[0]] * 2)
+
+
+def test_a_search_whose_last_probe_could_not_be_judged_is_made_again_whatever_it_costs():
+    rule = RobustRule(budget=(0.0, 0.0))
+    state = rule.init()
+    rule.judge(state, seen(0.95))
+    assert rule.judge(state, seen(0.95, tries=2)).again == search.TAKEN
+    assert rule.is_due(state)

@@ -89,7 +89,7 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     for each in groups:  # a plain loop: every step comes here, and calls are slow
         if each.get("dampening") == 0:
             builds_up = True
-    return _setting(multiplier or 1.0, momentum_of(group), builds_up)
+    return _setting(multiplier or 1.0, _momentum(group), builds_up)
 
 
 @functools.lru_cache(maxsize=16)  # without a schedule it is always the same
@@ -273,12 +273,17 @@ def _leading(groups: Groups) -> int:
     return 0
 
 
-def momentum_of(group: dict[str, Any]) -> float:
-    """Return the momentum of a group, whatever its name; 0 if none of the usual names holds one.
+def has_momentum(groups: Groups) -> bool:
+    """Say whether any group has momentum.
 
-    >>> momentum_of({"betas": (0.9, 0.999)})
-    0.9
+    >>> has_momentum([{"momentum": 0.0}, {"betas": (0.9, 0.999)}])
+    True
     """
+    return any(map(_momentum, groups))
+
+
+def _momentum(group: dict[str, Any]) -> float:
+    """Return the momentum, whatever its name; 0 if none of the usual names holds one."""
     betas = group.get("betas")
     beta: Any = group.get("momentum", group.get("beta")) if betas is None else betas[0]
     is_number = type(beta) is float or isinstance(beta, int | Tensor)

@@ -29,6 +29,7 @@ STRAIGHT = 0.1  # the two directions must agree so well, else a bend or a kink i
 FAR_OFF = 4.0  # for a slope so many times off, less agreement is enough:
 STRAIGHT_FAR_OFF = 0.5  # the two directions agree so well
 CLEAR = 0.1  # a slope this close to the promised one is the promised one
+LONGER = 1.1  # how many times longer a second length must be to tell where a straight line leads
 CLEAR_SHORT = 1 / 3  # the same for numbers of 16 bits
 USUAL = (0.45, 1.1)  # between them lies the decrease of a first step, over the promised one
 UNUSUAL = 4.0  # a change of the loss by so many times the promised one is looked into
@@ -91,15 +92,14 @@ def looks_right(seen: Sequence[Observation], rounding: float) -> bool:
     """
     steps = [s for s in seen if s.step.slope > 0 and math.isfinite(s.loss_after)]
     visible = [s for s in steps if s.step.slope >= MEASURED / 2 * rounding * abs(s.step.loss)]
-    shortest = sorted(visible, key=lambda s: s.step.slope)[:2]
-    if not shortest:
+    if not visible:
         return False
+    first, *others = sorted(visible, key=lambda s: s.step.slope)
+    shortest = [first, *(s for s in others if s.step.slope > LONGER * first.step.slope)][:2]
     shares = [(s.step.loss - s.loss_after) / s.step.slope for s in shortest]
     if len(shortest) == 1:
         return abs(shares[0] - 1) < CLEAR
     a, b = (s.step.slope for s in shortest)
-    if b <= a:
-        return False
     at_zero = (shares[0] * b - shares[1] * a) / (b - a)
     return abs(at_zero - 1) < CLEAR and abs(shares[0] - 1) < 2 * CLEAR
 

@@ -115,7 +115,8 @@ class RobustRule:
 
     def is_due(self, state: RobustState) -> bool:
         """Say whether the next step is probed: the scale is uncertain, and the budget allows it."""
-        if not (state.search.is_done or state.belief.probes):
+        is_cut_off = state.search.found > 0  # its last probe was not of the same function
+        if not state.search.is_done and (is_cut_off or not state.belief.probes):
             return True  # the first search, whatever it costs
         at_once, per_step = self.budget
         is_faint = 0 < state.bound.peak <= FAINT  # a warm-up begins: keep the probes for its end
@@ -190,10 +191,11 @@ class RobustRule:
     def _was_unlike(self, state: RobustState, loss: float) -> bool:
         """Say whether this second loss of a training shows that the first batch was like no other.
 
-        A search takes so short a step that the loss of a batch like the first cannot fall so far. What
-        such a batch says of slope, curvature and gain would be remembered for hundreds of steps.
+        That batch must have been searched. A search takes so short a step that the loss of a batch like
+        the first cannot fall so far. What such a batch says of slope, curvature and gain would be
+        remembered for hundreds of steps.
         """
-        is_second = state.losses == 1 and state.t == SECOND
+        is_second = state.losses == 1 and state.t == SECOND and state.search.found > 0
         is_lower = 0 < loss < search.UNLIKE * state.bound.recent
         return is_second and is_lower and "unlike" not in self.without
 

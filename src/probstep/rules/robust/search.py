@@ -29,7 +29,8 @@ class Search:
     Args:
         is_done: Whether it is over.
         too_long: The lowest rate that proved too high.
-        found: The scale that it found; 0 before.
+        found: The scale that it found; 0 before. Until the step that is taken has been probed, too, the
+            search is not over.
         has_failed: It was made again and saw nothing, as after convergence: the scale stays.
     """
 
