@@ -12,6 +12,7 @@ benchmarks/records/overhead.md, and from there into docs/cost.md. A figure above
 
 import argparse
 import itertools
+import math
 import os
 import platform
 import random
@@ -174,6 +175,26 @@ def bare_with_floor(opt: optim.Optimizer, loss: Loss) -> Step:
     return step
 
 
+def bare_with_look(opt: optim.Optimizer, loss: Loss) -> Step:
+    """The loop without ProbStep, and what no unprobed step can do without, at its cheapest.
+
+    That is to read the loss, and to look whether all gradients are finite before the step is taken.
+    """
+    params = [p for group in opt.param_groups for p in group["params"]]
+    found, one = torch.zeros(()), torch.ones(())
+
+    def step() -> None:
+        opt.zero_grad()
+        value = loss()
+        value.backward()
+        grads = [p.grad for p in params]
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
+        if math.isfinite(value.item()) and not found.item():
+            opt.step()
+
+    return step
+
+
 def measure_step(
     grads: Sequence[Tensor], before: Sequence[Tensor], after: Sequence[Tensor]
 ) -> list[float]:
@@ -266,9 +287,10 @@ def forwards_of(opt: ProbStep) -> float:
 
 
 def measure_unprobed(net: Net, base: str, seconds: float) -> tuple[float, dict[str, float]]:
-    """Return the seconds of a bare step, and what each way adds to it."""
+    """Return the seconds of a bare step, and what the floor and each way add to it."""
     batch = net.make_batch()
     steps, wrapped = {"bare": bare(*make_side(net, base, batch))}, []
+    steps["floor"] = bare_with_look(*make_side(net, base, batch))
     for way, make in WAYS.items():
         optimizer, loss = make_side(net, base, batch)
         wrapped.append(ProbStep(optimizer, UNPROBED))
@@ -279,7 +301,8 @@ def measure_unprobed(net: Net, base: str, seconds: float) -> tuple[float, dict[s
         rounds.append(times)
     if searched != list(map(forwards_of, wrapped)):
         raise RuntimeError("A step was probed that should not have been.")
-    added = {way: statistics.median(r[way] - r["bare"] for r in rounds) for way in WAYS}
+    added = {side: statistics.median(r[side] - r["bare"] for r in rounds) for side in steps}
+    del added["bare"]
     return statistics.median(r["bare"] for r in rounds), added
 
 
@@ -379,14 +402,15 @@ def tell_unprobed(seconds: float) -> str:
         for base in BASES:
             bare_step, added = measure_unprobed(net, base, seconds)
             bar = bar_of(tensors, bare_step)
+            floor = added.pop("floor")
             cells = [
                 marked(f"{a * MICRO:+.0f} µs, {1 + a / bare_step:.3f}", a, bar)
                 for a in added.values()
             ]
             start = [str(tensors), size, base, f"{bare_step * 1e3:.2f} ms", f"{bar * MICRO:.0f} µs"]
-            rows.append([*start, *cells])
+            rows.append([*start, f"{floor * MICRO:+.0f} µs", *cells])
             print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
-    header = ["tensors", "layers", "optimizer", "bare step", "bar", *WAYS]
+    header = ["tensors", "layers", "optimizer", "bare step", "bar", "floor", *WAYS]
     return f"A step without a probe, beyond a bare one:\n\n{tabulate(header, rows)}"
 
 
