@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 Group = Any  # a dist.ProcessGroup; torch builds without distributed have no such name
 IS_AVAILABLE = dist.is_available()  # some builds of torch are without it
-# torch's own table of process groups. It is empty as long as there is none, and asked at every step:
-# the public way to ask takes three calls.
+# torch's own table of process groups, empty as long as there are none. Every step looks here first:
+# the public way to ask takes three calls. None if this torch has no such table.
 GROUPS = getattr(dist.distributed_c10d, "_pg_map", None) if IS_AVAILABLE else {}
 PLAIN = (Tensor, nn.Parameter)  # a tensor of exactly these types is not cut up
 
@@ -91,7 +91,7 @@ def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
     """
     if GROUPS is not None and not GROUPS:
         return ALONE
-    if group is False or not IS_AVAILABLE or dist.group.WORLD is None:
+    if group is False or dist.group.WORLD is None:
         return ALONE
     if group is None and isinstance(model, nn.parallel.DistributedDataParallel):
         group = model.process_group

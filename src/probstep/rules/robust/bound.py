@@ -149,7 +149,7 @@ def largest_slope(
     deviation = DEVIATIONS * bound.error
     size = math.hypot(bound.recent, deviation)
     if heeds_scatter and 0 < bound.recent < deviation:
-        # So many more losses it takes to see a gain: that a rate is too high would be seen late.
+        # A gain, or a rate that is too high, is seen only after many more losses, by this square.
         size *= max((bound.recent / deviation) ** 2, LEAST_SHARE)
     is_decay = setting.multiplier < bound.peak
     weight = DECAY * _scheduled(setting) / bound.peak if is_decay else PAST

@@ -115,9 +115,9 @@ class RobustRule:
 
     def is_due(self, state: RobustState) -> bool:
         """Say whether the next step is probed: the scale is uncertain, and the budget allows it."""
-        is_cut_off = state.search.found > 0  # its last probe was not of the same function
-        if not state.search.is_done and (is_cut_off or not state.belief.probes):
-            return True  # the first search, whatever it costs
+        if not state.search.is_done and (state.search.found or not state.belief.probes):
+            # The first search, whatever it costs; or one whose last probe could not be judged.
+            return True
         at_once, per_step = self.budget
         is_faint = 0 < state.bound.peak <= FAINT  # a warm-up begins: keep the probes for its end
         enough = GREAT_DOUBT if is_faint else self.doubt
@@ -162,7 +162,7 @@ class RobustRule:
         if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
             state.sound_scale = state.sound_scale or scale
             return DOWN if scale > LEAST_SCALE else 1.0
-        if self._was_unlike(state, loss):
+        if state.t == SECOND and self._was_unlike(state, loss):
             self.search_again(state)
             state.losses = 0
         is_surprise, is_new_level = self._average_loss(state, loss)
@@ -195,9 +195,9 @@ class RobustRule:
         the first cannot fall so far. What such a batch says of slope, curvature and gain would be
         remembered for hundreds of steps.
         """
-        is_second = state.losses == 1 and state.t == SECOND and state.search.found > 0
+        is_searched = state.losses == 1 and state.search.found > 0
         is_lower = 0 < loss < search.UNLIKE * state.bound.recent
-        return is_second and is_lower and "unlike" not in self.without
+        return is_searched and is_lower and "unlike" not in self.without
 
     def _average_loss(self, state: RobustState, loss: float) -> tuple[bool, bool]:
         """Average a loss; say whether it was a surprise, and whether the averages begin anew with it.
@@ -296,7 +296,7 @@ class RobustRule:
         state.bound.lowered_scale = 0.0
         if "unlike" in self.without:
             return Decision(factor, ratio, "search", limit="search")
-        state.search.is_done = False  # after one more probe, of the step that is taken
+        state.search.is_done = False  # the step that is taken is probed, too
         return Decision(1.0, ratio, "search", search.TAKEN)
 
     def _room(self, state: RobustState, seen: Observation) -> float:
