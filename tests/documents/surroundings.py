@@ -34,12 +34,14 @@ class Surroundings:
         check: Looks at the names after the block has run.
         accumulates: The block belongs to a loop that may accumulate gradients.
         needs: A package without which it is skipped.
+        ranks: On how many ranks it runs, each a process of its own; 0 is this process alone.
     """
 
     names: Callable[[int], Names]
     check: Callable[[Names], None]
     accumulates: bool = False
     needs: str | None = None
+    ranks: int = 0
 
 
 def network() -> nn.Sequential:
@@ -211,10 +213,7 @@ def nothing(count: int) -> Names:
     return {}
 
 
-def one_rank(count: int) -> Names:
-    """A process group of this process alone, which needs no port."""
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+def loop_of_a_rank(count: int) -> Names:
     return loop() | {"network": network}
 
 
@@ -416,13 +415,6 @@ def small_batches_trained(names: Names) -> None:
     assert names["after"] < 0.7 * names["before"]
 
 
-def ranks_adapt(names: Names) -> None:
-    try:
-        opt_adapts(names)
-    finally:
-        torch.distributed.destroy_process_group()
-
-
 def checkpoint_was_resumed(names: Names) -> None:
     assert names["its"].scale == names["opt"].scale
 
@@ -522,7 +514,9 @@ SURROUNDINGS: dict[tuple[str, str], Surroundings] = {
     ("docs/small-batches.md", "from probstep.integrations.window import Window"): Surroundings(
         micro_batches, opt_adapts, accumulates=True
     ),
-    ("docs/many-ranks.md", "from torch.nn.parallel"): Surroundings(one_rank, ranks_adapt),
+    ("docs/many-ranks.md", "from torch.nn.parallel"): Surroundings(
+        loop_of_a_rank, opt_adapts, ranks=2
+    ),
     ("docs/checkpoints.md", "import torch"): Surroundings(nothing, checkpoint_was_resumed),
     ("docs/checkpoints.md", "plain = opt.base"): Surroundings(
         after_blocks("docs/checkpoints.md", 1), plain_has_the_rate

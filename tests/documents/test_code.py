@@ -1,7 +1,10 @@
 """Every block of Python in the documents runs as printed and does what its page says."""
 
+from functools import partial
+
 import pytest
 
+from ..ranks.spawn import on_ranks
 from .pages import Block, all_blocks, sides_of
 from .surroundings import SURROUNDINGS, surroundings_of
 
@@ -31,6 +34,16 @@ def test_a_block_runs_as_printed(
     if row.needs is not None:
         pytest.importorskip(row.needs)
     monkeypatch.chdir(tmp_path)
+    if row.ranks:
+        outcomes = on_ranks(row.ranks, {"block": partial(run_and_check, block)})["block"]
+        assert outcomes == [None] * row.ranks
+    else:
+        run_and_check(block, count=count)
+
+
+def run_and_check(block: Block, *_: int, count: int = 1) -> None:
+    """Run a block as printed, on any rank, and look at what it leaves."""
+    row = surroundings_of(block.page, block.opening)
     names = row.names(count)
     block.run(names)
     row.check(names)

@@ -5,6 +5,7 @@ Starting a process costs seconds, so one start serves all functions of a test fi
 
 import os
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,15 +16,25 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-TIMEOUT = timedelta(seconds=120)
+TIMEOUT = timedelta(seconds=120)  # for one exchange between the ranks
+PATIENCE = 240  # seconds for all functions; none needs a quarter of that
 
 
 def on_ranks(size: int, functions: dict[str, Callable[[int, int], Any]]) -> dict[str, list[Any]]:
     """Return what each `function(rank, size)` returns on each rank; an exception is returned as text."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(_entry, (size, folder, functions), nprocs=size, start_method="spawn")
+        _wait(mp.start_processes(_entry, (size, folder, functions), nprocs=size, join=False))
         results = [_load(Path(folder) / f"{rank}.pt") for rank in range(size)]
     return {name: [result.get(name) for result in results] for name in functions}
+
+
+def _wait(started: mp.ProcessContext) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not started.join(max(0.0, deadline - time.monotonic())):
+        if time.monotonic() > deadline:
+            for process in started.processes:
+                process.kill()
+            raise TimeoutError(f"The ranks have not ended within {PATIENCE} seconds.")
 
 
 def _load(path: Path) -> Any:
