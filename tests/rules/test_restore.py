@@ -70,6 +70,8 @@ THE_SAME_NOW = {
     "straight": 0,
     "bent": 0,
     "held": 0,
+    "rested": 1.0,
+    "pause": 0.0,
     "sound_scale": 0.0,
     "search": VERSION_0_2_0["search"],
     "belief": {
@@ -120,15 +122,19 @@ def test_the_keys_of_a_state_never_change():
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
+VERSION_0_6_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in ("rested", "pause")}
 VERSION_0_4_0 = {
-    **THE_SAME_NOW,
+    **VERSION_0_6_0,
     "bound": {k: v for k, v in THE_SAME_NOW["bound"].items() if not k.startswith("lowered")},
     "alarm": {k: v for k, v in THE_SAME_NOW["alarm"].items() if k not in ("last", "rises")},
 }
 VERSION_0_3_0 = {name: value for name, value in VERSION_0_4_0.items() if name != "sound_scale"}
 
 
-@pytest.mark.parametrize("saved", [VERSION_0_1_0, VERSION_0_2_0, VERSION_0_3_0, VERSION_0_4_0])
+EARLIER = [VERSION_0_1_0, VERSION_0_2_0, VERSION_0_3_0, VERSION_0_4_0, VERSION_0_6_0]
+
+
+@pytest.mark.parametrize("saved", EARLIER)
 def test_a_state_of_an_earlier_version_is_read(saved):
     rule = RobustRule()
     assert as_plain(rule.restore(saved)) == THE_SAME_NOW

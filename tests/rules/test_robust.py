@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from probstep.rules import Decision, Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust import search
 from probstep.rules.robust.belief import Belief
-from probstep.rules.robust.limits import CLIMB, DOWN
+from probstep.rules.robust.limits import BENDING, CLIMB, DOWN, PACE, PAUSE
 from probstep.rules.robust.rule import PARTS, SHORTER, TRIES, UNSEEN
 from probstep.rules.robust.search import VISIBLE, Search
 from probstep.rules.robust.state import RobustState
@@ -278,9 +278,10 @@ def test_its_metrics_are_the_deviation_of_log_scale():
     assert RobustRule().metrics(settled(variance=0.25)) == {"log_scale_deviation": 0.5}
 
 
-def answers(rule, steps=400):
+def answers(rule, steps=400, beta=0.0):
     """What a rule answers to random probes and losses at random scales."""
     rng, state, given = random.Random(0), settled(), []
+    setting = Setting(beta=beta)
     state.t = 1
     for k in range(steps):
         scale, loss = 10 ** rng.uniform(-4, 1), 10 * math.exp(-k / 30) + rng.expovariate(100.0)
@@ -291,9 +292,9 @@ def answers(rule, steps=400):
             loss, bent = 1e4 * 1.05 ** (k - 300), 0.0
             gradient, slope = 1e6 * gradient, 1e6 * slope
         resolution = slope if k % 100 > 90 else 0.0  # probes that see nothing
-        step = Proposal(loss, slope, resolution, rate=scale, norms=Norms(gradient, length))
+        step = Proposal(loss, slope, resolution, scale, setting, Norms(gradient, length))
         given += judged(rule, state, step, bent)
-        given.append(rule.notice(state, loss, scale, Setting()))
+        given.append(rule.notice(state, loss, scale, setting))
     return given
 
 
@@ -315,7 +316,9 @@ QUESTIONS = {"reserve", "rises"}
 
 @pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS))
 def test_a_part_left_out_changes_what_is_answered(part):
-    assert answers(RobustRule(without=frozenset({part}))) != answers(RobustRule())
+    beta = 0.9 if part == "pace" else 0.0  # it is for momentum alone
+    without = RobustRule(without=frozenset({part}))
+    assert answers(without, beta=beta) != answers(RobustRule(), beta=beta)
 
 
 @pytest.mark.parametrize(
@@ -379,8 +382,62 @@ def test_a_climb_allows_for_the_momentum_that_has_yet_to_build_up():
         state.t = 1
         step = seen(0.91, slope=0.1).step
         step = replace(step, setting=Setting(beta=0.9, builds_up=builds_up))
-        factors[builds_up] = RobustRule().judge(state, Observation(step, 0.91)).factor
+        rule = RobustRule(without=frozenset({"pace"}))
+        factors[builds_up] = rule.judge(state, Observation(step, 0.91)).factor
     assert factors == {False: CLIMB, True: RobustRule().up}
+
+
+def climbing(rested=10.0):
+    """A rule whose averages let the scale double, and its state so long after the last rise."""
+    state = settled(root_curvature=1e-3, variance=1e-9)
+    state.losses, state.rested = state.t - 1, rested
+    return RobustRule(without=frozenset({"noise"})), state
+
+
+def bent_by(bend, beta=0.9, slope=0.1):
+    return seen(1.0 - slope + bend * slope / 2, slope=slope, beta=beta)
+
+
+@pytest.mark.parametrize("rested", [0.1, 0.4, 1.0])
+def test_with_momentum_the_scale_rises_no_faster_than_momentum_shows_what_a_rise_does(rested):
+    rule, state = climbing(rested)
+    assert rule.judge(state, bent_by(0.2)).factor == PACE**rested
+    assert state.rested == 0.0
+
+
+def test_the_time_of_momentum_is_counted_from_the_last_rise():
+    rule, state = climbing()
+    rule.judge(state, bent_by(0.2))
+    for _ in range(5):
+        rule.notice(state, 1.0, 0.1, Setting(beta=0.9))
+    assert state.rested == pytest.approx(0.5)
+    rule.judge(state, bent_by(BENDING + 0.01))
+    assert state.rested == pytest.approx(0.5)  # nothing rose
+
+
+def test_without_momentum_or_on_straight_steps_a_climb_does_not_wait():
+    for observation in (bent_by(0.2, beta=0.0), bent_by(0.05)):
+        rule, state = climbing(rested=0.3)
+        assert rule.judge(state, observation).factor == CLIMB
+
+
+def test_with_momentum_a_step_that_bends_does_not_raise_the_scale():
+    for beta in (0.9, 0.0):
+        rule, state = climbing()
+        is_raised = rule.judge(state, bent_by(BENDING + 0.01, beta)).factor > 1.0
+        assert is_raised is (beta == 0.0)
+
+
+def test_after_a_rise_that_momentum_slowed_the_next_probe_waits_unless_a_surprise_asks_for_it():
+    rule, state = climbing()
+    state.belief.variance = 0.2
+    rule.judge(state, bent_by(0.2))
+    assert not rule.is_due(state)
+    state.alarm.is_asking = True
+    assert rule.is_due(state)
+    state.alarm.is_asking = False
+    state.rested = PAUSE
+    assert rule.is_due(state)
 
 
 def test_the_search_allows_for_it_too():

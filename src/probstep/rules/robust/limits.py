@@ -13,6 +13,10 @@ FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and ma
 FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
+PACE = 1.5  # with momentum, the largest rise in 1/(1-beta) steps once steps bend
+RESTED = 2.0  # times 1/(1-beta) steps after a rise: then the pace limits nothing any more
+PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
+BENDING = 0.75  # with momentum, the bend from which on a step does not raise the scale
 
 
 class Settings(Protocol):
@@ -125,7 +129,18 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio
     if not search.is_visible(step):
         return 1.0
     largest = largest_scale(settings, state, step.setting) / scale_of(step)
-    return min(_climb(settings, state, step), max(largest * built_up(state, step), 1.0))
+    quickest = min(_climb(settings, state, step), _pace(settings, state, step, ratio))
+    return min(quickest, max(largest * built_up(state, step), 1.0))
+
+
+def is_paced(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> bool:
+    """Say whether the scale must rise slowly, because momentum shows late what a rise does.
+
+    Not while steps are straight, and would be with all of their momentum: then there is room.
+    """
+    if not step.setting.beta or "pace" in settings.without:
+        return False
+    return step.slope <= 0 or 2 - ratio > search.STRAIGHT * built_up(state, step)
 
 
 def name_of(
@@ -164,6 +179,14 @@ def scale_of(step: Proposal) -> float:
     0.2
     """
     return step.rate / step.setting.multiplier
+
+
+def _pace(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> float:
+    """Return the largest factor of a probe that momentum can follow."""
+    if not is_paced(settings, state, step, ratio):
+        return math.inf
+    is_bending = step.slope > 0 and 2 - ratio > BENDING
+    return 1.0 if is_bending else PACE ** min(state.rested, RESTED)
 
 
 def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:

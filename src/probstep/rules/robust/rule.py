@@ -46,6 +46,7 @@ PARTS = {
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
     "restraint": "a step that went too far does not raise the scale, and two in a row lower it",
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
+    "pace": "with momentum the scale rises no faster than momentum shows what a rise does",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
     "rises": "five rises of the loss in a row ask for a probe, too",
     "level": "surprises in short order begin these averages anew",
@@ -126,6 +127,7 @@ class RobustRule:
         is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
         if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
             allowed += RESERVE * per_step * min(state.t, RESERVED_UNTIL)
+        is_uncertain = is_uncertain and state.rested >= state.pause
         return (is_uncertain or state.alarm.is_asking) and state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
@@ -155,6 +157,7 @@ class RobustRule:
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         state.t += 1
+        state.rested = min(state.rested + 1 - setting.beta, limits.RESTED)
         state.bound.peak = max(state.bound.peak, setting.multiplier)
         belief.drift(state.belief, state.t)
         if state.search.has_failed:
@@ -269,6 +272,9 @@ class RobustRule:
         limit = limits.name_of(self, step, ratio, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, step, ratio)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
+        if factor > 1:
+            state.rested = 0.0
+            state.pause = limits.PAUSE if limits.is_paced(self, state, step, ratio) else 0.0
         state.alarm.is_asking = False  # this probe was the answer
         if factor > self.up and limits.are_straight(state):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right

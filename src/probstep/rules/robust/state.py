@@ -23,6 +23,8 @@ class RobustState:
         unseen: The probes in a row that could see nothing.
         straight: The probes in a row that saw a slope and no bend.
         bent: The probes in a row whose step went too far.
+        rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
+        pause: What it must be before the next probe, unless a surprise asks for one.
         held: The losses that would have lowered the scale, had the probes not been straight.
         sound_scale: The scale before the last losses, if these were not finite; else 0.
         search: How far the search of the first batch has come.
@@ -38,6 +40,8 @@ class RobustState:
     straight: int = 0
     bent: int = 0
     held: int = 0
+    rested: float = 0.0
+    pause: float = 0.0
     sound_scale: float = 0.0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
@@ -54,6 +58,8 @@ class RobustState:
             straight=(0, math.inf),
             bent=(0, math.inf),
             held=(0, math.inf),
+            rested=(0.0, math.inf),
+            pause=(0.0, math.inf),
             sound_scale=(0.0, FINITE[1]),
         )
 
@@ -98,8 +104,8 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what 0.3.0 or 0.4.0 saved, with what they did not know yet."""
-    completed = {"sound_scale": 0.0, **plain}
+    """Return what 0.3.0 to 0.6.0 saved, with what they did not know yet."""
+    completed = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, **plain}
     for part, unknown in NOT_KNOWN_YET.items():
         told = plain.get(part)
         if isinstance(told, Mapping):
