@@ -355,10 +355,12 @@ def test_a_schedule_that_rises_to_the_limit_says_so():
         ({"ratio": 0.1}, "curvature"),
         ({"bound": 1.05}, "noise"),
         ({"bound": 1.05, "without": {"noise"}}, "nothing"),
+        ({"beta": 0.9, "ratio": 1.5}, "momentum"),
+        ({"beta": 0.9, "ratio": 1.5, "without": {"pace"}}, "nothing"),
     ],
 )
 def test_the_robust_rule_names_what_binds(change, limit):
-    from probstep.rules import Proposal
+    from probstep.rules import Proposal, Setting
 
     rule = RobustRule(without=frozenset(change.get("without", ())))
     state = RobustState(t=100)
@@ -366,10 +368,10 @@ def test_the_robust_rule_names_what_binds(change, limit):
         state.losses = 100
         state.bound.recent, state.bound.older, state.bound.recent_time = 1.0, 2.0, 1.0
         state.belief.slope = 4 * NOISE / change["bound"]  # all of the loss is there to gain
-    step = Proposal(loss=1.0, slope=1.0)
+    step = Proposal(loss=1.0, slope=1.0, setting=Setting(beta=change.get("beta", 0.0)))
     aimed, ratio = change.get("aimed", 5.0), change.get("ratio", 1.9)
     largest = limits.largest_factor(rule, state, step, ratio)
-    assert limits.name_of(rule, step, ratio, aimed=aimed, largest=largest) == limit
+    assert limits.name_of(rule, state, step, ratio, aimed=aimed, largest=largest) == limit
 
 
 def test_every_limit_and_event_that_is_written_can_be_read():

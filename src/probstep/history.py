@@ -27,7 +27,7 @@ LAYOUT = 1.0  # which order of numbers a tensor has
 SIZE = HEAD + MOST_ROWS * COLUMNS + MOST_EVENTS * FIELDS
 
 # Their places are their numbers in a checkpoint: new ones go to the end.
-LIMITS = ("", "nothing", "search", "curvature", "noise", "surprise", "max_lr")
+LIMITS = ("", "nothing", "search", "curvature", "noise", "surprise", "max_lr", "momentum")
 NOISE = LIMITS.index("noise")
 EVENTS = ("search", "searched again", "rejected", "new level", "not finite", "restarted")
 
@@ -81,8 +81,9 @@ class History:
         ratios: Observed over predicted decrease at the last probe; NaN where it said nothing.
         limits: What kept the rate from being higher, by the last decision: "search" (what the search
             found still holds), "curvature", "noise" (more exactly the losses of the steps: noise, and
-            what is left to gain), "surprise" (a confirmed surprise of late), "max_lr", "nothing" (the
-            rate is rising), or "" where the rule does not say, as PaperRule.
+            what is left to gain), "momentum" (it shows late what a rise does), "surprise" (a confirmed
+            surprise of late), "max_lr", "nothing" (the rate is rising), or "" where the rule does not
+            say, as PaperRule.
         events: Oldest first. Where there were too many, every second of the commonest kind is gone.
 
     Example:

@@ -401,7 +401,8 @@ def bent_by(bend, beta=0.9, slope=0.1):
 @pytest.mark.parametrize("rested", [0.1, 0.4, 1.0])
 def test_with_momentum_the_scale_rises_no_faster_than_momentum_shows_what_a_rise_does(rested):
     rule, state = climbing(rested)
-    assert rule.judge(state, bent_by(0.2)).factor == PACE**rested
+    decision = rule.judge(state, bent_by(0.2))
+    assert (decision.factor, decision.limit) == (PACE**rested, "momentum")
     assert state.rested == 0.0
 
 

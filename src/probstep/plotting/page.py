@@ -12,6 +12,7 @@ LIMITS_SAID = {
     "search": "what the search found still holds",
     "curvature": "a longer step would bend the loss upwards too much",
     "noise": "the losses of the steps: a higher rate would add more noise than there is left to gain",
+    "momentum": "it shows late what a rise of the rate does, so the rate rises slowly",
     "surprise": "after a surprisingly high loss the rate returns slowly",
     "max_lr": "the limit that the user set",
 }

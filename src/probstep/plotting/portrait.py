@@ -37,6 +37,7 @@ LIMIT_COLOURS: dict[str, Colour] = {
     "noise": PALETTE[1],
     "surprise": PALETTE[3],
     "max_lr": PALETTE[6],
+    "momentum": Colour("#9c3a3a", "#e58f8f"),
 }
 EVENT = PALETTE[5]  # no limit has it
 QUIET = "rejected"  # too frequent for a line through the panels

@@ -144,11 +144,19 @@ def is_paced(settings: Settings, state: RobustState, step: Proposal, ratio: floa
 
 
 def name_of(
-    settings: Settings, step: Proposal, ratio: float, *, aimed: float, largest: float
+    settings: Settings,
+    state: RobustState,
+    step: Proposal,
+    ratio: float,
+    *,
+    aimed: float,
+    largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
     if aimed <= largest or went_too_far(settings, step, ratio):
         return "curvature"
+    if largest == _pace(settings, state, step, ratio):
+        return "momentum"
     return "nothing" if largest >= settings.up else "noise"
 
 

@@ -269,7 +269,7 @@ class RobustRule:
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
         largest = limits.largest_factor(self, state, step, ratio)
         factor = min(max(aimed, DOWN), largest)
-        limit = limits.name_of(self, step, ratio, aimed=aimed, largest=largest)
+        limit = limits.name_of(self, state, step, ratio, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, step, ratio)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
         if factor > 1:
