@@ -41,7 +41,7 @@ LIMIT_COLOURS: dict[str, Colour] = {
 }
 EVENT = PALETTE[5]  # no limit has it
 QUIET = "rejected"  # too frequent for a line through the panels
-LETTER = 6.4  # pixels, of a text of size 11
+LETTER = 7.6  # pixels, of a text of size 11 with wide letters
 SMOOTH = 40  # the mean of the loss is taken over one in so many rows
 BINS = 80  # of the strip of probes
 LEFT, RIGHT = 92.0, 14.0
