@@ -368,7 +368,8 @@ def test_the_robust_rule_names_what_binds(change, limit):
         state.losses = 100
         state.bound.recent, state.bound.older, state.bound.recent_time = 1.0, 2.0, 1.0
         state.belief.slope = 4 * NOISE / change["bound"]  # all of the loss is there to gain
-    step = Proposal(loss=1.0, slope=1.0, setting=Setting(beta=change.get("beta", 0.0)))
+    setting = Setting(beta=change.get("beta", 0.0), builds_up=True)
+    step = Proposal(loss=1.0, slope=1.0, setting=setting)
     aimed, ratio = change.get("aimed", 5.0), change.get("ratio", 1.9)
     largest = limits.largest_factor(rule, state, step, ratio)
     assert limits.name_of(rule, state, step, ratio, aimed=aimed, largest=largest) == limit

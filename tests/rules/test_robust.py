@@ -278,10 +278,12 @@ def test_its_metrics_are_the_deviation_of_log_scale():
     assert RobustRule().metrics(settled(variance=0.25)) == {"log_scale_deviation": 0.5}
 
 
-def answers(rule, steps=400, beta=0.0):
+PLAIN = Setting()
+
+
+def answers(rule, steps=400, setting=PLAIN):
     """What a rule answers to random probes and losses at random scales."""
     rng, state, given = random.Random(0), settled(), []
-    setting = Setting(beta=beta)
     state.t = 1
     for k in range(steps):
         scale, loss = 10 ** rng.uniform(-4, 1), 10 * math.exp(-k / 30) + rng.expovariate(100.0)
@@ -316,9 +318,10 @@ QUESTIONS = {"reserve", "rises"}
 
 @pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS))
 def test_a_part_left_out_changes_what_is_answered(part):
-    beta = 0.9 if part == "pace" else 0.0  # it is for momentum alone
+    # Pace is for momentum alone.
+    setting = Setting(beta=0.9, builds_up=True) if part == "pace" else PLAIN
     without = RobustRule(without=frozenset({part}))
-    assert answers(without, beta=beta) != answers(RobustRule(), beta=beta)
+    assert answers(without, setting=setting) != answers(RobustRule(), setting=setting)
 
 
 @pytest.mark.parametrize(
@@ -390,12 +393,15 @@ def test_a_climb_allows_for_the_momentum_that_has_yet_to_build_up():
 def climbing(rested=10.0):
     """A rule whose averages let the scale double, and its state so long after the last rise."""
     state = settled(root_curvature=1e-3, variance=1e-9)
-    state.losses, state.rested = state.t - 1, rested
+    state.t, state.rested = 100, rested
+    state.losses = state.t - 1
     return RobustRule(without=frozenset({"noise"})), state
 
 
-def bent_by(bend, beta=0.9, slope=0.1):
-    return seen(1.0 - slope + bend * slope / 2, slope=slope, beta=beta)
+def bent_by(bend, beta=0.9, *, builds_up=True):
+    """A step that sums gradients with this momentum, long after its start, and its bend."""
+    found = seen(0.9 + bend * 0.05, slope=0.1)
+    return replace(found, step=replace(found.step, setting=Setting(beta=beta, builds_up=builds_up)))
 
 
 @pytest.mark.parametrize("rested", [0.1, 0.4, 1.0])
@@ -416,8 +422,8 @@ def test_the_time_of_momentum_is_counted_from_the_last_rise():
     assert state.rested == pytest.approx(0.5)  # nothing rose
 
 
-def test_without_momentum_or_on_straight_steps_a_climb_does_not_wait():
-    for observation in (bent_by(0.2, beta=0.0), bent_by(0.05)):
+def test_without_sums_of_gradients_or_on_straight_steps_a_climb_does_not_wait():
+    for observation in (bent_by(0.2, beta=0.0), bent_by(0.2, builds_up=False), bent_by(0.05)):
         rule, state = climbing(rested=0.3)
         assert rule.judge(state, observation).factor == CLIMB
 

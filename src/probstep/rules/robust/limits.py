@@ -13,10 +13,10 @@ FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and ma
 FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
-PACE = 1.5  # with momentum, the largest rise in 1/(1-beta) steps once steps bend
+PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps bend
 RESTED = 2.0  # times 1/(1-beta) steps after a rise: then the pace limits nothing any more
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
-BENDING = 0.75  # with momentum, the bend from which on a step does not raise the scale
+BENDING = 0.75  # with a sum of gradients, the bend from which on a step does not raise the scale
 
 
 class Settings(Protocol):
@@ -136,9 +136,11 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio
 def is_paced(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> bool:
     """Say whether the scale must rise slowly, because momentum shows late what a rise does.
 
-    Not while steps are straight, and would be with all of their momentum: then there is room.
+    Not while steps are straight, and would be with all of their momentum: then there is room. Nor with
+    an optimizer that averages gradients, as Adam: no net has been seen to die of it.
     """
-    if not step.setting.beta or "pace" in settings.without:
+    setting = step.setting
+    if not (setting.beta and setting.builds_up) or "pace" in settings.without:
         return False
     return step.slope <= 0 or 2 - ratio > search.STRAIGHT * built_up(state, step)
 

@@ -46,7 +46,7 @@ PARTS = {
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
     "restraint": "a step that went too far does not raise the scale, and two in a row lower it",
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
-    "pace": "with momentum the scale rises no faster than momentum shows what a rise does",
+    "pace": "with SGD's momentum the scale rises no faster than it shows what a rise does",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
     "rises": "five rises of the loss in a row ask for a probe, too",
     "level": "surprises in short order begin these averages anew",
