@@ -14,7 +14,7 @@ FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps bend
-RESTED = 2.0  # times 1/(1-beta) steps after a rise: then the pace limits nothing any more
+RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
 BENDING = 0.75  # with a sum of gradients, the bend from which on a step does not raise the scale
 

@@ -157,7 +157,7 @@ class RobustRule:
     def notice(self, state: RobustState, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         state.t += 1
-        state.rested = min(state.rested + 1 - setting.beta, limits.RESTED)
+        state.rested += 1 - setting.beta
         state.bound.peak = max(state.bound.peak, setting.multiplier)
         belief.drift(state.belief, state.t)
         if state.search.has_failed:
