@@ -1,7 +1,7 @@
 """Ordinary trainings: small real problems, three optimizers, three schedules, short runs, batch sizes.
 
-They need Fashion-MNIST, CIFAR-10 and War and Peace in a directory in the usual layout:
-FashionMNIST/raw/*.gz, cifar-10-batches-py/, text/war_and_peace.txt.
+They need MNIST, Fashion-MNIST, CIFAR-10 and War and Peace in a directory in the usual layout:
+MNIST/raw/*.gz, FashionMNIST/raw/*.gz, cifar-10-batches-py/, text/war_and_peace.txt.
 """
 
 import gzip
@@ -57,11 +57,17 @@ class Problem:
 @cache
 def fashion(data: Path) -> tuple[Batch, Batch]:
     """Return Fashion-MNIST, pixels between 0 and 1."""
-    return fashion_part(data, "train"), fashion_part(data, "t10k")
-
-
-def fashion_part(data: Path, part: str) -> Batch:
     folder = data / "FashionMNIST" / "raw"
+    return images_of(folder, "train"), images_of(folder, "t10k")
+
+
+@cache
+def mnist(data: Path) -> Batch:
+    """Return the training images of MNIST, pixels between 0 and 1."""
+    return images_of(data / "MNIST" / "raw", "train")
+
+
+def images_of(folder: Path, part: str) -> Batch:
     images = gzip.decompress((folder / f"{part}-images-idx3-ubyte.gz").read_bytes())
     labels = gzip.decompress((folder / f"{part}-labels-idx1-ubyte.gz").read_bytes())
     x = torch.frombuffer(bytearray(images), dtype=torch.uint8)[16:].view(-1, 784)
@@ -134,6 +140,11 @@ def fmnist_autoencoder(data: Path) -> Problem:
     return Problem((x, x), None, lambda: mlp(784, 64, 16, 64, 784), F.mse_loss)
 
 
+def mnist_autoencoder(data: Path) -> Problem:
+    x, _ = mnist(data)
+    return Problem((x, x), None, lambda: mlp(784, 128, 32, 128, 784), F.mse_loss)
+
+
 def cifar_batch_norm(data: Path) -> Problem:
     train, test = cifar(data)
     return Problem(train, test, cifar_net)
@@ -203,6 +214,7 @@ PROBLEMS: dict[str, tuple[Callable[[Path], Problem], Half]] = {
     "two_decades": (two_decades, "tuning"),
     "digits_autoencoder": (digits_autoencoder, "tuning"),
     "low_rank": (low_rank, "tuning"),
+    "mnist_autoencoder": (mnist_autoencoder, "tuning"),
     "char_gpt": (char_gpt, "kept"),
     "fmnist_autoencoder": (fmnist_autoencoder, "kept"),
     "fmnist_2c2d": (fmnist_2c2d, "kept"),

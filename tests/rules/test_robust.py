@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from probstep.rules import Decision, Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust import search
 from probstep.rules.robust.belief import Belief
-from probstep.rules.robust.limits import BENDING, CLIMB, DOWN, PACE, PAUSE
+from probstep.rules.robust.limits import BENDING, CLIMB, DOWN, PACE, PAUSE, PROMISE
 from probstep.rules.robust.rule import PARTS, SHORTER, TRIES, UNSEEN
 from probstep.rules.robust.search import VISIBLE, Search
 from probstep.rules.robust.state import RobustState
@@ -428,11 +428,23 @@ def test_without_sums_of_gradients_or_on_straight_steps_a_climb_does_not_wait():
         assert rule.judge(state, observation).factor == CLIMB
 
 
-def test_with_momentum_a_step_that_bends_does_not_raise_the_scale():
-    for beta in (0.9, 0.0):
-        rule, state = climbing()
-        is_raised = rule.judge(state, bent_by(BENDING + 0.01, beta)).factor > 1.0
-        assert is_raised is (beta == 0.0)
+@pytest.mark.parametrize(("beta", "builds_up"), [(0.9, True), (0.9, False), (0.0, False)])
+def test_a_step_that_bends_does_not_raise_the_scale(beta, builds_up):
+    rule, state = climbing()
+    decision = rule.judge(state, bent_by(BENDING + 0.01, beta, builds_up=builds_up))
+    assert (decision.factor, decision.limit) == (1.0, "curvature")
+    assert rule.judge(state, bent_by(BENDING - 0.01, beta, builds_up=builds_up)).factor > 1.0
+
+
+@pytest.mark.parametrize("loss", [1.0, 100.0])
+def test_with_momentum_a_straight_step_that_promises_much_of_the_loss_is_not_followed_by_a_climb(
+    loss,
+):
+    rule, state = climbing(rested=0.3)
+    state.bound.recent = loss
+    promises_much = 0.1 / (4 * (1 - 0.9)) > PROMISE * loss
+    factor = rule.judge(state, bent_by(0.05)).factor
+    assert factor == (PACE**0.3 if promises_much else CLIMB)
 
 
 def test_after_a_rise_that_momentum_slowed_the_next_probe_waits_unless_a_surprise_asks_for_it():

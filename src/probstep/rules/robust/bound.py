@@ -115,6 +115,15 @@ def gain(bound: Bound, count: int) -> tuple[float, float]:
     return (bound.older - bound.recent) / between, deviation * math.sqrt(squares) / between
 
 
+def excess(slope: float, setting: Setting) -> float:
+    """Return N = phi / (4 (1 - beta)), the excess of the loss that noise causes at a step's rate.
+
+    >>> round(excess(slope=0.2, setting=Setting(beta=0.9)), 3)
+    0.5
+    """
+    return slope / (4 * (1 - setting.beta))
+
+
 def largest_slope(
     bound: Bound,
     count: int,

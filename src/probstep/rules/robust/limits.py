@@ -13,10 +13,13 @@ FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and ma
 FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
-PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps bend
+BENDING = 0.75  # the bend from which on a step does not raise the scale
+PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
-BENDING = 0.75  # with a sum of gradients, the bend from which on a step does not raise the scale
+PROMISE = (
+    0.05  # of the loss: a step counts, though it is straight, where its noise may cost so much
+)
 
 
 class Settings(Protocol):
@@ -126,7 +129,7 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio
     if went_too_far(settings, step, ratio):
         is_lasting = state.bent >= BENT_PROBES
         return max(settings.target / (2 - ratio), DOWN) if is_lasting else 1.0
-    if not search.is_visible(step):
+    if is_bending(settings, step, ratio) or not search.is_visible(step):
         return 1.0
     largest = largest_scale(settings, state, step.setting) / scale_of(step)
     quickest = min(_climb(settings, state, step), _pace(settings, state, step, ratio))
@@ -136,13 +139,15 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio
 def is_paced(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> bool:
     """Say whether the scale must rise slowly, because momentum shows late what a rise does.
 
-    Not while steps are straight, and would be with all of their momentum: then there is room. Nor with
-    an optimizer that averages gradients, as Adam: no net has been seen to die of it.
+    Not while steps are straight, would be with all of their momentum, and promise little: then there is
+    room. On a plateau steps are straight until it ends, and what they promise tells that it does. Nor
+    with an optimizer that averages gradients, as Adam: no net has been seen to die of it.
     """
     setting = step.setting
     if not (setting.beta and setting.builds_up) or "pace" in settings.without:
         return False
-    return step.slope <= 0 or 2 - ratio > search.STRAIGHT * built_up(state, step)
+    is_straight = step.slope > 0 and 2 - ratio <= search.STRAIGHT * built_up(state, step)
+    return not is_straight or 0 < PROMISE * state.bound.recent < bound.excess(step.slope, setting)
 
 
 def name_of(
@@ -155,11 +160,19 @@ def name_of(
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    if aimed <= largest or went_too_far(settings, step, ratio):
+    if aimed <= largest or is_bending(settings, step, ratio):
         return "curvature"
     if largest == _pace(settings, state, step, ratio):
         return "momentum"
     return "nothing" if largest >= settings.up else "noise"
+
+
+def is_bending(settings: Settings, step: Proposal, ratio: float) -> bool:
+    """Say whether a step bends so much that the scale must not rise, whatever the averages say.
+
+    They follow slowly, and a plateau may just have ended.
+    """
+    return step.slope > 0 and 2 - ratio > BENDING and "restraint" not in settings.without
 
 
 def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
@@ -195,8 +208,7 @@ def _pace(settings: Settings, state: RobustState, step: Proposal, ratio: float) 
     """Return the largest factor of a probe that momentum can follow."""
     if not is_paced(settings, state, step, ratio):
         return math.inf
-    is_bending = step.slope > 0 and 2 - ratio > BENDING
-    return 1.0 if is_bending else PACE ** min(state.rested, RESTED)
+    return float(PACE ** min(state.rested, RESTED))
 
 
 def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:
