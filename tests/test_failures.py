@@ -304,9 +304,18 @@ def test_groups_that_disagree_on_maximize_are_refused_at_once_and_when_added():
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Rprop, torch.optim.ASGD])
-def test_optimizers_that_hardly_use_their_rate_are_wrapped_with_a_warning(kind):
-    with pytest.warns(RuntimeWarning, match=kind.__name__):
-        ProbStep(kind([nn.Parameter(torch.ones(1))], lr=0.1))
+def test_optimizers_that_do_not_step_with_their_rate_are_left_alone_with_a_warning(kind):
+    ours, bare = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    with pytest.warns(RuntimeWarning, match=f"{kind.__name__} .* cannot be adapted"):
+        opt = ProbStep(kind([ours], lr=0.1))
+    other = kind([bare], lr=0.1)
+    for _ in range(20):
+        opt.step(ours.square().sum)
+        other.zero_grad()
+        bare.square().sum().backward()
+        other.step()
+    assert opt.is_frozen
+    assert torch.equal(ours, bare)
 
 
 RETURNS = {

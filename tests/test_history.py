@@ -371,8 +371,8 @@ def test_the_robust_rule_names_what_binds(change, limit):
     setting = Setting(beta=change.get("beta", 0.0), builds_up=True)
     step = Proposal(loss=1.0, slope=1.0, setting=setting)
     aimed, ratio = change.get("aimed", 5.0), change.get("ratio", 1.9)
-    largest = limits.largest_factor(rule, state, step, ratio)
-    assert limits.name_of(rule, state, step, ratio, aimed=aimed, largest=largest) == limit
+    largest = limits.largest_factor(rule, state, step, 2 - ratio)
+    assert limits.name_of(rule, state, step, 2 - ratio, aimed=aimed, largest=largest) == limit
 
 
 def test_every_limit_and_event_that_is_written_can_be_read():

@@ -36,7 +36,9 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument("--suite", choices=SUITES, default="hazards")
     shared.add_argument("--half", choices=("tuning", "kept", "all"), default="all")
     shared.add_argument("--only", type=names, default=[], help="names of hazards, with commas")
-    shared.add_argument("--data", type=Path, help="Fashion-MNIST, CIFAR-10 and text/, for ordinary")
+    shared.add_argument(
+        "--data", type=Path, help="MNIST, Fashion-MNIST, CIFAR-10, text/, for ordinary"
+    )
     shared.add_argument("--rule", help="module:factory of a rule for ours")
     shared.add_argument("--label", default="", help="what to call that rule")
 

@@ -15,7 +15,7 @@ def rows_of(suite: str, data: Path | None = None) -> Sequence[Hazard]:
 
     Args:
         suite: Its name.
-        data: Where Fashion-MNIST, CIFAR-10 and text/ are; only the ordinary trainings need it.
+        data: Where MNIST, Fashion-MNIST, CIFAR-10 and text/ are; only the ordinary trainings need it.
 
     Raises:
         ValueError: The data are needed and not given.

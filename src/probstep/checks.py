@@ -21,8 +21,26 @@ OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
 
+def steps_with_its_rate(optimizer: optim.Optimizer) -> bool:
+    """Say whether an optimizer steps with its `lr`, so that it can be adapted; warn if it does not."""
+    if not isinstance(optimizer, optim.Rprop | optim.ASGD):
+        return True
+    reason = (
+        "ignores lr after its first step"
+        if isinstance(optimizer, optim.Rprop)
+        else "steps with the rate that it computed one step earlier"
+    )
+    warnings.warn(
+        f"{type(optimizer).__name__} {reason}, so its rate cannot be adapted. It is left as it is: "
+        "`is_frozen` is True. Wrap an optimizer that steps with its lr, such as torch.optim.AdamW.",
+        RuntimeWarning,
+        stacklevel=frames_to_caller(),
+    )
+    return False
+
+
 def refuse_unusable(optimizer: object) -> None:
-    """Raise for what ProbStep cannot adapt; warn of what it can hardly."""
+    """Raise for what ProbStep cannot adapt."""
     if isinstance(optimizer, type) and issubclass(optimizer, optim.Optimizer):
         raise TypeError(
             f"ProbStep takes an optimizer, not a class: ProbStep({optimizer.__name__}(params, lr=...))."
@@ -49,16 +67,6 @@ def refuse_unusable(optimizer: object) -> None:
             "would adapt one rate and each would undo what the other does. Use it as it is, or wrap an "
             "optimizer whose rate is only its `lr`, such as torch.optim.AdamW."
         )
-    if isinstance(optimizer, optim.Rprop | optim.ASGD):
-        reason = (
-            "ignores lr after its first step, so adapting it has no effect"
-            if isinstance(optimizer, optim.Rprop)
-            else "steps with the rate that it computed one step earlier, so the scale acts a step late"
-        )
-        warnings.warn(
-            f"{type(optimizer).__name__} {reason}.", RuntimeWarning, stacklevel=frames_to_caller()
-        )
-
     if any(group.get("lr") is None for group in optimizer.param_groups):
         raise ValueError(
             f"{type(optimizer).__name__} has no learning rate: `lr` is missing or None in a group, "

@@ -17,6 +17,7 @@ from .checks import (
     checked_noise,
     refuse_graph_capture,
     refuse_idle_settings,
+    steps_with_its_rate,
 )
 from .estimators import LowerBound, Noise, SampleNoise
 from .history import Event, History
@@ -136,6 +137,8 @@ class ProbStep(Wrapper):
         self._stepper = Stepper(parts, self._binding, self._arrival, self._ending, notices, model)
         self._binding.follow_checkpoints()
         self._stepper.watch_base()
+        if not (self.rule.only_watches or steps_with_its_rate(optimizer)):
+            self.freeze()
         # In a model that is compiled in place the hooks would be compiled too.
         if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))
@@ -332,7 +335,7 @@ class ProbStep(Wrapper):
         groups, memory = self.param_groups, self._binding.current
         if not isinstance(self.rule, WatchRule):
             return Gauge()
-        setting = setting_of(groups, memory.first_rates)
+        setting = setting_of(groups, memory.first_rates, memory.steps)
         return self.rule.gauge(memory.rule, setting, leading_rate(groups))
 
     def metrics(self) -> dict[str, float]:

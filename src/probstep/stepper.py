@@ -197,7 +197,7 @@ class Stepper:
             self._binding.settle()
         rule, loss, memory.pending = self._parts.rule, memory.pending, None
         if loss is not None and is_listening(rule, memory):
-            setting = setting_of(self._parts.base.param_groups, memory.first_rates)
+            setting = setting_of(self._parts.base.param_groups, memory.first_rates, memory.steps)
             factor = rule.notice(memory.rule, loss, memory.scale, setting)
             memory.scale *= factor
             is_new_level = rule.is_new_level(memory.rule)

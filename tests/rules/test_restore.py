@@ -68,6 +68,7 @@ THE_SAME_NOW = {
     "losses": 0,
     "unseen": 0,
     "straight": 0,
+    "calm": 0,
     "bent": 0,
     "held": 0,
     "rested": 1.0,
@@ -122,7 +123,8 @@ def test_the_keys_of_a_state_never_change():
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
-VERSION_0_6_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in ("rested", "pause")}
+VERSION_0_7_0 = {k: v for k, v in THE_SAME_NOW.items() if k != "calm"}
+VERSION_0_6_0 = {k: v for k, v in VERSION_0_7_0.items() if k not in ("rested", "pause")}
 VERSION_0_4_0 = {
     **VERSION_0_6_0,
     "bound": {k: v for k, v in THE_SAME_NOW["bound"].items() if not k.startswith("lowered")},
@@ -131,7 +133,14 @@ VERSION_0_4_0 = {
 VERSION_0_3_0 = {name: value for name, value in VERSION_0_4_0.items() if name != "sound_scale"}
 
 
-EARLIER = [VERSION_0_1_0, VERSION_0_2_0, VERSION_0_3_0, VERSION_0_4_0, VERSION_0_6_0]
+EARLIER = [
+    VERSION_0_1_0,
+    VERSION_0_2_0,
+    VERSION_0_3_0,
+    VERSION_0_4_0,
+    VERSION_0_6_0,
+    VERSION_0_7_0,
+]
 
 
 @pytest.mark.parametrize("saved", EARLIER)

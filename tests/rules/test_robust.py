@@ -442,9 +442,9 @@ def test_with_momentum_a_straight_step_that_promises_much_of_the_loss_is_not_fol
 ):
     rule, state = climbing(rested=0.3)
     state.bound.recent = loss
-    promises_much = 0.1 / (4 * (1 - 0.9)) > PROMISE * loss
+    excess = 0.1 / (4 * (1 - 0.9))
     factor = rule.judge(state, bent_by(0.05)).factor
-    assert factor == (PACE**0.3 if promises_much else CLIMB)
+    assert factor == (PACE**0.3 if excess > PROMISE * loss else CLIMB)
 
 
 def test_after_a_rise_that_momentum_slowed_the_next_probe_waits_unless_a_surprise_asks_for_it():
@@ -477,11 +477,11 @@ def test_a_probe_that_can_see_nothing_raises_nothing():
     assert RobustRule().judge(settled(), seen(0.95, resolution=1.0)).factor == 1.0
 
 
-def risen(straight, without=()):
-    """A rule that has seen losses which rise for certain, after so many straight probes."""
+def risen(calm, without=()):
+    """A rule that has seen losses which rise for certain, after so many calm probes."""
     rule = RobustRule(without=frozenset(without))
     state = settled(slope=1.0, relative_slope=1.0, variance=0.05)
-    state.straight = straight
+    state.calm = calm
     scale = 1.0
     for t in range(200):
         scale *= rule.notice(state, 1.0 + 0.001 * t, scale, Setting())
@@ -489,17 +489,17 @@ def risen(straight, without=()):
 
 
 def test_a_rise_that_no_probe_explains_by_a_bend_does_not_lower_the_scale():
-    assert risen(straight=0)[2] < 0.5
-    held = risen(straight=3)[2]
-    assert held > 1.2 * risen(straight=0)[2]
-    assert risen(straight=3, without={"hold"})[2] == risen(straight=0)[2]
+    assert risen(calm=0)[2] < 0.5
+    held = risen(calm=3)[2]
+    assert held > 1.2 * risen(calm=0)[2]
+    assert risen(calm=3, without={"hold"})[2] == risen(calm=0)[2]
 
 
 def test_a_lasting_rise_without_a_bend_is_told_once_it_has_held_the_scale_a_hundred_times():
-    rule, state, _ = risen(straight=3)
+    rule, state, _ = risen(calm=3)
     assert state.held >= 100
     assert "policy gradient" in rule.complaint(state)
-    assert rule.complaint(risen(straight=0)[1]) == ""
+    assert rule.complaint(risen(calm=0)[1]) == ""
 
 
 @pytest.mark.parametrize(("beta", "is_confirmed"), [(0.0, True), (0.9, False)])

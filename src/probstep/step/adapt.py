@@ -237,7 +237,7 @@ def known_before(
         loss=f_before,
         resolution=max(torch.finfo(loss.dtype).eps, rounding) * abs(value),
         scale=1 / (leading_rate(groups) or 1.0) if is_searching else memory.scale,
-        setting=setting_of(groups, memory.first_rates),
+        setting=setting_of(groups, memory.first_rates, memory.steps),
     )
     return before, math.isfinite(sum_of_gradients)
 

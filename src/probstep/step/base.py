@@ -66,17 +66,18 @@ def leading_rate(groups: Groups) -> float:
     return float(groups[_leading(groups)]["lr"])
 
 
-def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
+def setting_of(groups: Groups, first_rates: Sequence[float], steps: int = 0) -> Setting:
     """Return what the leading group says of a step: its schedule's multiplier and its momentum.
 
     Args:
         groups: The groups of the optimizer.
         first_rates: The rates of the groups before anybody changed them.
+        steps: How many have been taken: NAdam's momentum grows with time.
 
     >>> setting_of([{"lr": 0.5, "momentum": 0.9}], first_rates=[1.0])
-    Setting(multiplier=0.5, beta=0.9, builds_up=False)
-    >>> setting_of([{"lr": 0.5, "beta": 0.965}], first_rates=[0.5])
-    Setting(multiplier=1.0, beta=0.965, builds_up=False)
+    Setting(multiplier=0.5, beta=0.9, builds_up=False, looks_ahead=1.0)
+    >>> setting_of([{"lr": 0.5, "momentum": 0.9, "nesterov": True}], first_rates=[0.5])
+    Setting(multiplier=1.0, beta=0.9, builds_up=False, looks_ahead=0.9)
     """
     leading = 0 if groups[0]["lr"] else _leading(groups)
     group, reference = groups[leading], first_rates[leading]
@@ -89,12 +90,17 @@ def setting_of(groups: Groups, first_rates: Sequence[float]) -> Setting:
     for each in groups:  # a plain loop: every step comes here, and calls are slow
         if each.get("dampening") == 0:
             builds_up = True
-    return _setting(multiplier or 1.0, _momentum(group), builds_up)
+    beta = _momentum(group)
+    if "momentum_decay" in group:  # NAdam's, as torch computes it
+        looks_ahead = beta * (1 - 0.5 * 0.96 ** ((steps + 1) * group["momentum_decay"]))
+    else:
+        looks_ahead = beta if group.get("nesterov") else 1.0
+    return _setting(multiplier or 1.0, beta, builds_up, looks_ahead)
 
 
 @functools.lru_cache(maxsize=16)  # without a schedule it is always the same
-def _setting(multiplier: float, beta: float, builds_up: bool) -> Setting:
-    return Setting(multiplier, beta, builds_up)
+def _setting(multiplier: float, beta: float, builds_up: bool, looks_ahead: float) -> Setting:
+    return Setting(multiplier, beta, builds_up, looks_ahead)
 
 
 def glance(groups: Groups, first_rates: Sequence[float], moved: int) -> tuple[bool, int, bool]:

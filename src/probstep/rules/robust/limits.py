@@ -12,6 +12,7 @@ CLIMB = 2.0  # the largest factor of a probe while training begins, and back aft
 FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and may come back fast
 FAR = 4.0  # how many times a climb must stay below what curvature allows
 STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
+CALM = 0.25  # a bend below it cannot be why losses rise: such a step gains what it promises, nearly
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 BENDING = 0.75  # the bend from which on a step does not raise the scale
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
@@ -92,12 +93,12 @@ def is_beginning(state: RobustState) -> bool:
 
 
 def is_held(settings: Settings, state: RobustState) -> bool:
-    """Say whether the losses rise although no step bends: then it is not the rate that raises them.
+    """Say whether the losses rise although steps hardly bend: then it is not the rate that raises them.
 
     Data that change do that, and losses that are no objective: another player's move, a policy's own
     mistakes. A lower rate would mend neither.
     """
-    if not are_straight(state) or "hold" in settings.without:
+    if state.calm < STRAIGHT_PROBES or "hold" in settings.without:
         return False
     return bound.is_rising(state.bound, state.losses)
 
@@ -124,19 +125,19 @@ def has_fallen(state: RobustState, scale: float) -> bool:
 # At a probe
 
 
-def largest_factor(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> float:
+def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
     """Return the largest factor of a probe; below 1 where the last ones all went too far."""
-    if went_too_far(settings, step, ratio):
+    if went_too_far(settings, step, bend):
         is_lasting = state.bent >= BENT_PROBES
-        return max(settings.target / (2 - ratio), DOWN) if is_lasting else 1.0
-    if is_bending(settings, step, ratio) or not search.is_visible(step):
+        return max(settings.target / bend, DOWN) if is_lasting else 1.0
+    if is_bending(settings, step, bend) or not search.is_visible(step):
         return 1.0
     largest = largest_scale(settings, state, step.setting) / scale_of(step)
-    quickest = min(_climb(settings, state, step), _pace(settings, state, step, ratio))
+    quickest = min(_climb(settings, state, step), _pace(settings, state, step, bend))
     return min(quickest, max(largest * built_up(state, step), 1.0))
 
 
-def is_paced(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> bool:
+def is_paced(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
     """Say whether the scale must rise slowly, because momentum shows late what a rise does.
 
     Not while steps are straight, would be with all of their momentum, and promise little: then there is
@@ -146,7 +147,7 @@ def is_paced(settings: Settings, state: RobustState, step: Proposal, ratio: floa
     setting = step.setting
     if not (setting.beta and setting.builds_up) or "pace" in settings.without:
         return False
-    is_straight = step.slope > 0 and 2 - ratio <= search.STRAIGHT * built_up(state, step)
+    is_straight = step.slope > 0 and bend <= search.STRAIGHT * built_up(state, step)
     return not is_straight or 0 < PROMISE * state.bound.recent < bound.excess(step.slope, setting)
 
 
@@ -154,34 +155,34 @@ def name_of(
     settings: Settings,
     state: RobustState,
     step: Proposal,
-    ratio: float,
+    bend: float,
     *,
     aimed: float,
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    if aimed <= largest or is_bending(settings, step, ratio):
+    if aimed <= largest or is_bending(settings, step, bend):
         return "curvature"
-    if largest == _pace(settings, state, step, ratio):
+    if largest == _pace(settings, state, step, bend):
         return "momentum"
     return "nothing" if largest >= settings.up else "noise"
 
 
-def is_bending(settings: Settings, step: Proposal, ratio: float) -> bool:
+def is_bending(settings: Settings, step: Proposal, bend: float) -> bool:
     """Say whether a step bends so much that the scale must not rise, whatever the averages say.
 
     They follow slowly, and a plateau may just have ended.
     """
-    return step.slope > 0 and 2 - ratio > BENDING and "restraint" not in settings.without
+    return step.slope > 0 and bend > BENDING and "restraint" not in settings.without
 
 
-def went_too_far(settings: Settings, step: Proposal, ratio: float) -> bool:
+def went_too_far(settings: Settings, step: Proposal, bend: float) -> bool:
     """Say whether a step bends more than is aimed at.
 
     A step that cannot be seen bends by rounding alone: a loss that stays the same looks like a bend
     of 2.
     """
-    is_too_far = step.slope > 0 and 2 - ratio > settings.target
+    is_too_far = step.slope > 0 and bend > settings.target
     return is_too_far and search.is_visible(step) and "restraint" not in settings.without
 
 
@@ -204,9 +205,9 @@ def scale_of(step: Proposal) -> float:
     return step.rate / step.setting.multiplier
 
 
-def _pace(settings: Settings, state: RobustState, step: Proposal, ratio: float) -> float:
+def _pace(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
     """Return the largest factor of a probe that momentum can follow."""
-    if not is_paced(settings, state, step, ratio):
+    if not is_paced(settings, state, step, bend):
         return math.inf
     return float(PACE ** min(state.rested, RESTED))
 

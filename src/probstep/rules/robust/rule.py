@@ -260,26 +260,31 @@ class RobustRule:
             return self._shorten(state, ratio)
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
-        is_visible = search.is_visible(step)
-        is_straight = is_visible and step.slope > 0 and 2 - ratio < search.STRAIGHT
-        state.straight = state.straight + 1 if is_straight else 0
-        if step.slope > 0:  # of momentum that goes uphill nothing is known
-            state.bent = state.bent + 1 if limits.went_too_far(self, step, ratio) else 0
+        is_visible, bend = search.is_visible(step), 2 - ratio
+        self._count_bends(state, step, bend)
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
-        largest = limits.largest_factor(self, state, step, ratio)
+        largest = limits.largest_factor(self, state, step, bend)
         factor = min(max(aimed, DOWN), largest)
-        limit = limits.name_of(self, state, step, ratio, aimed=aimed, largest=largest)
-        is_too_far = factor < 1 or limits.went_too_far(self, step, ratio)
+        limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
+        is_too_far = factor < 1 or limits.went_too_far(self, step, bend)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
         if factor > 1:
             state.rested = 0.0
-            state.pause = limits.PAUSE if limits.is_paced(self, state, step, ratio) else 0.0
+            state.pause = limits.PAUSE if limits.is_paced(self, state, step, bend) else 0.0
         state.alarm.is_asking = False  # this probe was the answer
         if factor > self.up and limits.are_straight(state):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
         word = _word(factor) if is_visible else "uninformative"
         return Decision(factor, ratio, word, limit=limit)
+
+    def _count_bends(self, state: RobustState, step: Proposal, bend: float) -> None:
+        """Count the probes in a row that saw no bend, hardly a bend, or a bend that is too large."""
+        is_seen = search.is_visible(step) and step.slope > 0
+        state.straight = state.straight + 1 if is_seen and bend < search.STRAIGHT else 0
+        state.calm = state.calm + 1 if is_seen and bend < limits.CALM else 0
+        if step.slope > 0:  # of momentum that goes uphill nothing is known
+            state.bent = state.bent + 1 if limits.went_too_far(self, step, bend) else 0
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
         if seen.tries == 1:

@@ -22,6 +22,7 @@ class RobustState:
         losses: How many losses the averages hold: those since the loss has its present level.
         unseen: The probes in a row that could see nothing.
         straight: The probes in a row that saw a slope and no bend.
+        calm: The probes in a row that saw a slope and hardly a bend.
         bent: The probes in a row whose step went too far.
         rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
         pause: What it must be before the next probe, unless a surprise asks for one.
@@ -38,6 +39,7 @@ class RobustState:
     losses: int = 0
     unseen: int = 0
     straight: int = 0
+    calm: int = 0
     bent: int = 0
     held: int = 0
     rested: float = 0.0
@@ -56,6 +58,7 @@ class RobustState:
             losses=(0, math.inf),
             unseen=(0, math.inf),
             straight=(0, math.inf),
+            calm=(0, math.inf),
             bent=(0, math.inf),
             held=(0, math.inf),
             rested=(0.0, math.inf),
@@ -104,8 +107,8 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what 0.3.0 to 0.6.0 saved, with what they did not know yet."""
-    completed = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, **plain}
+    """Return what 0.3.0 to 0.7.0 saved, with what they did not know yet."""
+    completed = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0, **plain}
     for part, unknown in NOT_KNOWN_YET.items():
         told = plain.get(part)
         if isinstance(told, Mapping):
