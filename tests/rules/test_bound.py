@@ -28,6 +28,12 @@ def falling(gain, steps=4000):
     return [20 - gain * math.log(t + bound.HEAD_START) for t in range(1, steps + 1)]
 
 
+def without_errors(state, count, setting):
+    """What is allowed where every loss is exactly as expected."""
+    state.error = 0.0
+    return bound.allowed(state, count, setting).cautious
+
+
 def excess(phi, beta):
     """The excess of the loss that noise causes at a rate, N."""
     return phi / (4 * (1 - beta))
@@ -43,7 +49,7 @@ def test_the_gain_of_losses_that_fall_with_log_time_is_exact_from_the_third_on(g
 @pytest.mark.parametrize("gain", [0.1, 1.0])
 def test_noise_may_cost_a_part_of_what_an_e_fold_of_time_gains(gain, beta):
     state, count = averaged(falling(gain))
-    phi = bound.largest_slope(state, count, Setting(beta=beta), errors=0.0)
+    phi = without_errors(state, count, Setting(beta=beta))
     assert excess(phi, beta) == pytest.approx(bound.NOISE * bound.PAST * gain)
 
 
@@ -63,17 +69,17 @@ def test_before_three_losses_nothing_is_known_of_the_gain():
 @pytest.mark.parametrize("losses", [[2.0], [2.0, 2.0]])
 def test_where_nothing_is_known_half_of_the_loss_is_there_to_gain_and_nothing_is_certain(losses):
     state, count = averaged(losses)
-    phi = bound.largest_slope(state, count, MOMENTUM)
+    phi = bound.allowed(state, count, MOMENTUM).cautious
     assert excess(phi, 0.9) == pytest.approx(bound.NOISE * bound.HOPE * 2.0)
     assert phi == pytest.approx(bound.first_slope(2.0, MOMENTUM))
-    assert bound.largest_slope(state, count, MOMENTUM, bound.CERTAIN) == math.inf
+    assert bound.allowed(state, count, MOMENTUM).certain == math.inf
 
 
 def test_a_gain_within_its_error_counts_as_much_as_the_error():
     state, count = averaged([1000 + (-1) ** t for t in range(400)])
     gain, error = bound.gain(state, count)
     assert abs(gain) < error
-    phi = bound.largest_slope(state, count, MOMENTUM)
+    phi = bound.allowed(state, count, MOMENTUM).cautious
     assert excess(phi, 0.9) == pytest.approx(bound.NOISE * error)
 
 
@@ -81,7 +87,7 @@ def test_of_losses_that_rise_for_certain_a_tenth_of_the_loss_is_still_hoped_for(
     state, count = averaged([1 + 0.01 * t for t in range(400)])
     assert bound.is_rising(state, count)
     assert not bound.is_rising(*averaged(falling(1.0)))
-    phi = bound.largest_slope(state, count, MOMENTUM, bound.CERTAIN)
+    phi = bound.allowed(state, count, MOMENTUM).certain
     assert excess(phi, 0.9) == pytest.approx(
         bound.NOISE * bound.LEAST_HOPE * state.recent, rel=1e-2
     )
@@ -93,10 +99,10 @@ def test_under_a_decay_the_gain_counts_thrice_for_the_step_at_the_peak(multiplie
     state, count = averaged(falling(1.0))
     state.peak = peak
     setting = Setting(multiplier * peak)
-    scale = bound.largest_scale(bound.largest_slope(state, count, setting, 0.0), 1.0, setting)
+    scale = bound.largest_scale(without_errors(state, count, setting), 1.0, setting)
     assert excess(scale * peak, 0.0) == pytest.approx(3 * bound.NOISE)
     rising = Setting(3 * peak)
-    assert excess(bound.largest_slope(state, count, rising, 0.0), 0.0) == pytest.approx(
+    assert excess(without_errors(state, count, rising), 0.0) == pytest.approx(
         bound.NOISE * bound.PAST
     )
 
@@ -104,9 +110,9 @@ def test_under_a_decay_the_gain_counts_thrice_for_the_step_at_the_peak(multiplie
 def test_under_a_decay_the_loss_itself_counts_twice():
     state, count = averaged([math.exp(-t / 50) for t in range(400)])  # the gain exceeds the loss
     state.peak = 1.0
-    once = bound.largest_slope(state, count, Setting(1.0))
+    once = bound.allowed(state, count, Setting(1.0)).cautious
     assert excess(once, 0.0) == pytest.approx(bound.NOISE * state.recent)
-    assert bound.largest_slope(state, count, Setting(0.5)) == pytest.approx(2 * once)
+    assert bound.allowed(state, count, Setting(0.5)).cautious == pytest.approx(2 * once)
 
 
 def test_early_the_loss_itself_counts_up_to_twice_and_less_where_it_falls_fast():
@@ -114,7 +120,7 @@ def test_early_the_loss_itself_counts_up_to_twice_and_less_where_it_falls_fast()
         state, count = averaged(losses)
         state.error = 1e3  # nothing is known of the gain, so that only the loss bounds it
         limits = [
-            bound.largest_slope(state, count, Setting(), errors=1.0, is_early=early)
+            bound.allowed(state, count, Setting(), is_early=early).certain
             for early in (False, True)
         ]
         assert limits[1] / limits[0] == pytest.approx(most, rel=0.05)
@@ -289,9 +295,9 @@ def test_less_is_hoped_for_where_losses_differ_by_more_than_their_mean():
     assert spread > state.recent
     hope = bound.HOPE * math.hypot(state.recent, spread) * (state.recent / spread) ** 2
     few = 2  # losses: the gain is not known
-    phi = bound.largest_slope(state, few, MOMENTUM)
+    phi = bound.allowed(state, few, MOMENTUM).cautious
     assert excess(phi, 0.9) == pytest.approx(bound.NOISE * hope)
-    assert phi < bound.largest_slope(state, few, MOMENTUM, heeds_scatter=False)
+    assert phi < bound.allowed(state, few, MOMENTUM, heeds_scatter=False).cautious
 
 
 def test_losses_that_hover_about_zero_are_not_left_without_hope():
@@ -299,7 +305,7 @@ def test_losses_that_hover_about_zero_are_not_left_without_hope():
     state.recent, spread = 0.1, bound.DEVIATIONS * state.error  # they scatter ten times as much
     hope = bound.HOPE * bound.LEAST_SHARE * math.hypot(state.recent, spread)
     few = 2  # losses: the gain is not known
-    phi = bound.largest_slope(state, few, MOMENTUM)
+    phi = bound.allowed(state, few, MOMENTUM).cautious
     assert excess(phi, 0.9) == pytest.approx(bound.NOISE * hope)
 
 
@@ -307,6 +313,7 @@ def test_losses_that_hover_about_zero_are_not_left_without_hope():
 def test_it_is_not_less_where_they_differ_little_or_have_no_zero(losses):
     state, _ = averaged(losses)
     few = 2  # losses: the gain is not known
-    assert bound.largest_slope(state, few, MOMENTUM) == bound.largest_slope(
-        state, few, MOMENTUM, heeds_scatter=False
+    assert (
+        bound.allowed(state, few, MOMENTUM).cautious
+        == bound.allowed(state, few, MOMENTUM, heeds_scatter=False).cautious
     )

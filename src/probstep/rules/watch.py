@@ -242,5 +242,5 @@ def _excess_by_noise(robust: RobustState, setting: Setting) -> float:
     """Return how many times more the steps promise than there is to gain; 0 if it is not known."""
     if robust.losses < NOISE_AFTER:
         return 0.0
-    allowed = bound.largest_slope(robust.bound, robust.losses, setting)
+    allowed = bound.allowed(robust.bound, robust.losses, setting).cautious
     return setting.multiplier * robust.belief.slope / max(allowed, bound.LEAST_SLOPE)

@@ -7,6 +7,7 @@ two averages of the loss over time, with the standard error of what they say.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...plain import FINITE, refuse_outside
 from ..protocol import Setting
@@ -126,15 +127,26 @@ def excess(slope: float, setting: Setting) -> float:
     return slope / (4 * setting.own_share)
 
 
-def largest_slope(
+class Allowed(NamedTuple):
+    """The largest phi that noise allows.
+
+    Args:
+        cautious: With a little less than the gain that is seen: for rises, and for slow falls.
+        certain: With all that the gain may be, for falls at once; infinite if nothing is certain.
+    """
+
+    cautious: float
+    certain: float
+
+
+def allowed(
     bound: Bound,
     count: int,
     setting: Setting,
-    errors: float = CAUTIOUS,
     *,
     is_early: bool = False,
     heeds_scatter: bool = True,
-) -> float:
+) -> Allowed:
     """Return the largest phi that noise allows: N = NOISE * PAST * G for N = phi / (4 (1 - beta)).
 
     N is the excess of the loss that noise causes at this rate, G what the next e-fold of time gains. A
@@ -148,15 +160,10 @@ def largest_slope(
         bound: The averages.
         count: How many losses they hold.
         setting: What the optimizer's settings say of the step.
-        errors: How many standard errors are added to G.
         is_early: Whether training has just begun.
         heeds_scatter: Less is hoped for where losses differ by more than their mean.
     """
     fallen, error = gain(bound, count)
-    if error < math.inf:
-        fallen += errors * error
-    elif errors > 0:
-        return math.inf
     deviation = DEVIATIONS * bound.error
     size = math.hypot(bound.recent, deviation)
     if heeds_scatter and 0 < bound.recent < deviation:
@@ -164,13 +171,16 @@ def largest_slope(
         size *= max((bound.recent / deviation) ** 2, LEAST_SHARE)
     is_decay = setting.multiplier < bound.peak
     weight = DECAY * _scheduled(setting) / bound.peak if is_decay else PAST
-    left = max(weight * fallen, min(error, HOPE * size))
-    if errors > 0:
-        left = max(left, LEAST_HOPE * size)
+    most = math.inf
     if bound.recent > 0:
         more = 1 + min(bound.recent / bound.older, 1.0) if is_early and bound.older > 0 else 1.0
-        left = min(left, bound.recent * (DECAY_OF_ALL if is_decay else more))
-    return 4 * setting.own_share * NOISE * left
+        most = bound.recent * (DECAY_OF_ALL if is_decay else more)
+    hope, unit = min(error, HOPE * size), 4 * setting.own_share * NOISE
+    if error == math.inf:
+        return Allowed(unit * min(max(weight * fallen, hope), most), math.inf)
+    cautious = max(weight * (fallen + CAUTIOUS * error), hope)
+    certain = max(weight * (fallen + CERTAIN * error), hope, LEAST_HOPE * size)
+    return Allowed(unit * min(cautious, most), unit * min(certain, most))
 
 
 def _scheduled(setting: Setting) -> float:

@@ -3,10 +3,11 @@
 import math
 from typing import Protocol
 
-from ..protocol import Proposal, Setting
+from ..protocol import Observation, Proposal, Setting
 from . import belief, bound, search
 from .state import RobustState
 
+LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
 DOWN = 0.5  # the smallest factor for the scale, per step and per probe
 CLIMB = 2.0  # the largest factor of a probe while training begins, and back after straight probes
 FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and may come back fast
@@ -21,6 +22,8 @@ PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many 
 PROMISE = (
     0.05  # of the loss: a step counts, though it is straight, where its noise may cost so much
 )
+
+UNBOUNDED = bound.Allowed(math.inf, math.inf)
 
 
 class Settings(Protocol):
@@ -42,19 +45,19 @@ class Settings(Protocol):
         ...
 
 
-def largest_scale(
-    settings: Settings, state: RobustState, setting: Setting, errors: float = bound.CAUTIOUS
-) -> float:
-    """Return the largest scale whose steps promise no more than there is to gain."""
+def largest_scales(settings: Settings, state: RobustState, setting: Setting) -> bound.Allowed:
+    """Return the largest scales whose steps promise no more than there is to gain."""
     if not state.losses or "noise" in settings.without:
-        return math.inf
+        return UNBOUNDED
     is_early = is_beginning(state) and "early" not in settings.without
     heeds_scatter = "scatter" not in settings.without
-    allowed = bound.largest_slope(
-        state.bound, state.losses, setting, errors, is_early=is_early, heeds_scatter=heeds_scatter
+    cautious, certain = bound.allowed(
+        state.bound, state.losses, setting, is_early=is_early, heeds_scatter=heeds_scatter
     )
     slope = belief.slope_at(state.belief, state.bound.recent)
-    return bound.largest_scale(allowed, slope, setting)
+    return bound.Allowed(
+        bound.largest_scale(cautious, slope, setting), bound.largest_scale(certain, slope, setting)
+    )
 
 
 # Between probes
@@ -66,7 +69,7 @@ def bounded(settings: Settings, state: RobustState, scale: float, setting: Setti
     It lowers the scale slowly, but what is certain at once. What it took it gives back slowly, when it
     allows more: the gain to come is known with an error, and what one error took should not be lost.
     """
-    largest = largest_scale(settings, state, setting)
+    largest, certain = largest_scales(settings, state, setting)
     if largest >= scale:
         has_taken = state.bound.lowered_scale > scale
         if not has_taken or state.alarm.is_asking or "return" in settings.without:
@@ -77,10 +80,7 @@ def bounded(settings: Settings, state: RobustState, scale: float, setting: Setti
         return 1.0
     bound.remember(state.bound, scale, setting)
     factor = bound.slowed(largest / scale, state.losses + 1, DOWN)
-    if "certain" in settings.without:
-        return factor
-    certain = largest_scale(settings, state, setting, bound.CERTAIN)
-    return min(factor, max(certain / scale, DOWN))
+    return factor if "certain" in settings.without else min(factor, max(certain / scale, DOWN))
 
 
 def is_beginning(state: RobustState) -> bool:
@@ -122,7 +122,34 @@ def has_fallen(state: RobustState, scale: float) -> bool:
     return scale < FALLEN * state.search.found
 
 
+# In a search
+
+
+def room(settings: Settings, state: RobustState, seen: Observation) -> float:
+    """Return how many times longer a step may be until it gains more than its share of the loss.
+
+    A loss that has no lowest value (a policy gradient's) is not bent at any length. An adversary's
+    loss may even fall ever faster along a step, and gain more than its slope promises.
+    """
+    step = seen.step
+    gained = step.loss - seen.loss_after
+    most = search.LONGER * step.slope  # one fall makes a step ten times shorter at most
+    gained = min(max(step.slope, gained), most) if math.isfinite(gained) else step.slope
+    share = bound.first_slope(step.loss, step.setting) * built_up(state, step)
+    is_known = share > 0 and step.slope > 0 and "share" not in settings.without
+    return max(share / gained, LEAST_SCALE) if is_known else math.inf
+
+
 # At a probe
+
+
+def count_bends(settings: Settings, state: RobustState, step: Proposal, bend: float) -> None:
+    """Count the probes in a row that saw no bend, hardly a bend, or a bend that is too large."""
+    is_seen = search.is_visible(step) and step.slope > 0
+    state.straight = state.straight + 1 if is_seen and bend < search.STRAIGHT else 0
+    state.calm = state.calm + 1 if is_seen and bend < CALM else 0
+    if step.slope > 0:  # of momentum that goes uphill nothing is known
+        state.bent = state.bent + 1 if went_too_far(settings, step, bend) else 0
 
 
 def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
@@ -132,7 +159,7 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend:
         return max(settings.target / bend, DOWN) if is_lasting else 1.0
     if is_bending(settings, step, bend) or not search.is_visible(step):
         return 1.0
-    largest = largest_scale(settings, state, step.setting) / scale_of(step)
+    largest = largest_scales(settings, state, step.setting).cautious / scale_of(step)
     quickest = min(_climb(settings, state, step), _pace(settings, state, step, bend))
     return min(quickest, max(largest * built_up(state, step), 1.0))
 

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from ..protocol import Decision, Observation, Proposal, Setting
 from . import alarm, belief, bound, limits, search
-from .limits import DOWN, scale_of
+from .limits import DOWN, LEAST_SCALE, scale_of
 from .state import RobustState, restore
 
-LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
 REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
 RESERVE = (
@@ -261,7 +260,7 @@ class RobustRule:
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
         is_visible, bend = search.is_visible(step), 2 - ratio
-        self._count_bends(state, step, bend)
+        limits.count_bends(self, state, step, bend)
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
         largest = limits.largest_factor(self, state, step, bend)
@@ -278,14 +277,6 @@ class RobustRule:
         word = _word(factor) if is_visible else "uninformative"
         return Decision(factor, ratio, word, limit=limit)
 
-    def _count_bends(self, state: RobustState, step: Proposal, bend: float) -> None:
-        """Count the probes in a row that saw no bend, hardly a bend, or a bend that is too large."""
-        is_seen = search.is_visible(step) and step.slope > 0
-        state.straight = state.straight + 1 if is_seen and bend < search.STRAIGHT else 0
-        state.calm = state.calm + 1 if is_seen and bend < limits.CALM else 0
-        if step.slope > 0:  # of momentum that goes uphill nothing is known
-            state.bent = state.bent + 1 if limits.went_too_far(self, step, bend) else 0
-
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
         if seen.tries == 1:
             state.search.found = 0.0
@@ -293,7 +284,7 @@ class RobustRule:
             state.search.is_done = True
             state.forwards -= 1  # it teaches nothing, so it does not count
             return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
-        bend, room = 2 - ratio, self._room(state, seen)
+        bend, room = 2 - ratio, limits.room(self, state, seen)
         again = search.next_length(state.search, seen, bend, room)
         if again is not None:
             return Decision(1.0, ratio, "search", again)
@@ -309,20 +300,6 @@ class RobustRule:
             return Decision(factor, ratio, "search", limit="search")
         state.search.is_done = False  # the step that is taken is probed, too
         return Decision(1.0, ratio, "search", search.TAKEN)
-
-    def _room(self, state: RobustState, seen: Observation) -> float:
-        """Return how many times longer a step may be until it gains more than its share of the loss.
-
-        A loss that has no lowest value (a policy gradient's) is not bent at any length. An adversary's
-        loss may even fall ever faster along a step, and gain more than its slope promises.
-        """
-        step = seen.step
-        gained = step.loss - seen.loss_after
-        most = search.LONGER * step.slope  # one fall makes a step ten times shorter at most
-        gained = min(max(step.slope, gained), most) if math.isfinite(gained) else step.slope
-        share = bound.first_slope(step.loss, step.setting) * limits.built_up(state, step)
-        is_known = share > 0 and step.slope > 0 and "share" not in self.without
-        return max(share / gained, LEAST_SCALE) if is_known else math.inf
 
     def _is_bad(self, state: RobustState, seen: Observation) -> bool:
         """Say whether the loss rose, after a surprise, or by far more than a step usually changes it."""
