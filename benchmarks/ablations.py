@@ -34,12 +34,14 @@ ORDINARY = (
     "fmnist_logreg-momentum-linear",
     "noisy_attention-adam-linear",
     "two_decades-momentum-linear",
+    "mnist_autoencoder-momentum-linear",
+    "mnist_autoencoder-adam-linear",
 )
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("benchmarks.ablations", description=__doc__.splitlines()[0])
-    top.add_argument("--data", type=Path, help="Fashion-MNIST, in the usual layout")
+    top.add_argument("--data", type=Path, help="MNIST and Fashion-MNIST, in the usual layout")
     top.add_argument("--parts", help="names of parts, with commas; by default all")
     top.add_argument("--only", help="names of rows, with commas; by default all")
     top.add_argument("--jobs", type=int, default=1)

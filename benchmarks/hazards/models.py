@@ -480,6 +480,43 @@ def small_bag(seed: int) -> Training:
     )
 
 
+# Weights of few levels
+
+
+def four_bits(weight: Tensor) -> Tensor:
+    """Return a weight on fifteen levels."""
+    unit = weight.abs().max() / 7
+    return (weight / unit).round() * unit
+
+
+def one_bit(weight: Tensor) -> Tensor:
+    """Return a weight on two levels, as in Rastegari et al., 2016."""
+    return weight.sign() * weight.abs().mean()
+
+
+class FewLevels(nn.Linear):
+    """A layer whose weight is rounded, with the gradient of the weight itself (Bengio et al., 2013)."""
+
+    def __init__(self, inputs: int, outputs: int, rounded: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(inputs, outputs)
+        self.rounded = rounded
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight + (self.rounded(self.weight) - self.weight).detach()
+        return F.linear(x, weight, self.bias)
+
+
+def of_few_levels(rounded: Callable[[Tensor], Tensor]) -> Callable[[int], Training]:
+    """Return what builds a net whose loss is a staircase: short steps change it by leaps, or not."""
+
+    def build(seed: int) -> Training:
+        train, _ = digits()
+        net = nn.Sequential(FewLevels(64, 64, rounded), nn.ReLU(), FewLevels(64, 10, rounded))
+        return supervised(net, sampler(*train, 32, seed), 700, mean_loss(net, train))
+
+    return build
+
+
 MODELS: tuple[Hazard, ...] = (
     *pair(
         "sparse embeddings",
@@ -551,5 +588,10 @@ MODELS: tuple[Hazard, ...] = (
         "losses below zero",
         Hazard("cross-entropy-minus-5", below_zero),
         Hazard("log-density", small_clouds, rate=1e-2),
+    ),
+    *pair(
+        "few levels",
+        Hazard("four-bits", of_few_levels(four_bits)),
+        Hazard("one-bit", of_few_levels(one_bit)),
     ),
 )

@@ -10,6 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 from torch.optim import Optimizer
 from torch.optim import lr_scheduler as schedules
 
+from .batches import wrong_labels
 from .data import SYMBOLS, Batch, corpus, digits, generator, sampler, windows
 from .hazard import Hazard, Training, pair
 from .nets import (
@@ -136,6 +137,13 @@ def units(inputs: float, targets: float) -> Callable[[int], Training]:
     return build
 
 
+def some_wrong(seed: int) -> Training:
+    """Digits of which a fifth has a wrong label, judged by the loss with these."""
+    (x, y), _ = digits()
+    train, net = (x, wrong_labels(0.2)(y)), small_net()
+    return supervised(net, sampler(*train, 32, seed), 2 * STEPS, mean_loss(net, train))
+
+
 PRACTICE: tuple[Hazard, ...] = (
     *pair(
         "warm-up",
@@ -223,5 +231,10 @@ PRACTICE: tuple[Hazard, ...] = (
         "other optimizers",
         Hazard("rmsprop", on_digits(STEPS), "rmsprop", 1e-2),
         Hazard("adagrad", on_digits(STEPS), "adagrad", 1e-2),
+    ),
+    *pair(
+        "other optimizers",
+        Hazard("nadam-labels", some_wrong, "nadam", 2e-3),
+        Hazard("nesterov-labels", some_wrong, "nesterov", 0.03),
     ),
 )

@@ -23,13 +23,15 @@ Params = Sequence[nn.Parameter]
 BASES: dict[str, Callable[..., Optimizer]] = {
     "sgd": optim.SGD,
     "momentum": partial(optim.SGD, momentum=0.9),
+    "nesterov": partial(optim.SGD, momentum=0.9, nesterov=True),
     "adam": optim.Adam,
     "adamw": optim.AdamW,
+    "nadam": optim.NAdam,
     "rmsprop": optim.RMSprop,
     "adagrad": optim.Adagrad,
     "sparse_adam": optim.SparseAdam,
 }
-PLAIN_GRADIENTS = ("sgd", "momentum")  # the bases whose peers are those of SGD
+PLAIN_GRADIENTS = ("sgd", "momentum", "nesterov")  # the bases whose peers are those of SGD
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ THE_SAME_NOW = {
     "rested": 1.0,
     "pause": 0.0,
     "sound_scale": 0.0,
-    "search": VERSION_0_2_0["search"],
+    "search": {**VERSION_0_2_0["search"], "rough": 0.0, "has_looked": False},
     "belief": {
         **{name: value for name, value in VERSION_0_2_0["belief"].items() if name != "curvature"},
         "root_curvature": 2.0,
@@ -124,6 +124,7 @@ def test_the_keys_of_a_state_never_change():
 
 
 VERSION_0_7_0 = {k: v for k, v in THE_SAME_NOW.items() if k != "calm"}
+VERSION_0_7_0["search"] = VERSION_0_2_0["search"]
 VERSION_0_6_0 = {k: v for k, v in VERSION_0_7_0.items() if k not in ("rested", "pause")}
 VERSION_0_4_0 = {
     **VERSION_0_6_0,

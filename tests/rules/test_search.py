@@ -41,6 +41,21 @@ def test_it_closes_in_on_a_cliff_from_both_sides(log_edge, log_first):
     assert tries <= search.TRIES
 
 
+@pytest.mark.parametrize("height", [1e-4, 1e-3])
+@pytest.mark.parametrize("first", [1e-6, 3e-5])
+def test_it_looks_beyond_stairs_that_a_short_step_does_not_leave(height, first):
+    stairs = lambda e: 1.0 - height * math.floor(e / height) + 2.0 * e**2  # noqa: E731
+    rate, bend, _ = searched(stairs, first)
+    assert 0.1 < rate * search.final_factor(bend, beta=0.0) * 4.0 < 0.6
+
+
+@given(st.floats(-12, -5))
+def test_where_longer_steps_are_no_better_it_goes_back_to_the_first_that_bent(log_minimum):
+    minimum = 10**log_minimum
+    rate, *_ = searched(lambda e: 1.0 - e + e**2 / (2 * minimum), first=100 * minimum)
+    assert 0.1 * minimum < rate < 1.5 * minimum
+
+
 def test_it_gives_up_after_as_many_tries_as_are_allowed():
     *_, tries = searched(lambda e: 1.0 - e, first=1e-30)  # no curvature at any length
     assert tries == search.TRIES

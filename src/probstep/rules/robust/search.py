@@ -2,6 +2,10 @@
 
 It begins with a step that changes the loss just visibly. While the loss bends too little the step is
 made longer, and where it bends too much shorter. The result does not depend on the user's rate.
+
+A loss may be rough at short lengths and smooth at longer ones: with weights that are rounded to a few
+levels it is a staircase, and its gradients are those of a slope over the stairs. So a short step that
+bends too much is not believed before longer ones have been looked at.
 """
 
 import math
@@ -17,6 +21,7 @@ LONGER, SHORTER = 10.0, 0.1  # the largest change of a length between two probes
 GAP = 2.0  # a length is good enough within this factor of one that is too long
 AIM = 0.5  # the search ends half way to the minimum along the first step, at the ratio 1.5
 UP = 2.0  # the most by which the rate may exceed that of the last length probed
+ROUGH = 0.01  # of the loss: a step that promises less may bend because the loss is rough there
 TRIES = 30  # forward passes, after which the length is taken as it is
 TAKEN = 0.1  # of the length found: its batch may be like no other, and the next step is probed, too
 UNLIKE = 0.1  # of the first loss: where the second is lower, the first batch was like no other
@@ -32,15 +37,20 @@ class Search:
         found: The scale that it found; 0 before. Until the step that is taken has been probed, too, the
             search is not over.
         has_failed: It was made again and saw nothing, as after convergence: the scale stays.
+        rough: The first rate, if it bent too much, so that longer steps are looked at; 0 if not.
+        has_looked: Whether that look is over.
     """
 
     is_done: bool = False
     too_long: float = math.inf
     found: float = 0.0
     has_failed: bool = False
+    rough: float = 0.0
+    has_looked: bool = False
 
     def __post_init__(self) -> None:
-        refuse_outside(self, too_long=(0.0, math.inf), found=(0.0, math.inf))
+        positive = (0.0, math.inf)
+        refuse_outside(self, too_long=positive, found=positive, rough=positive)
 
 
 def is_visible(step: Proposal) -> bool:
@@ -77,8 +87,12 @@ def next_length(
     10.0
     """
     rate = seen.step.rate
-    if seen.tries == 1:
-        search.too_long = math.inf  # another batch has another
+    if seen.tries == 1:  # another batch has others
+        search.too_long, search.rough, search.has_looked = math.inf, 0.0, False
+    if seen.tries < TRIES and not search.has_looked:
+        again = _look_on(search, seen.step, bend)
+        if again is not None:
+            return again
     if bend > TOO_BENT:
         search.too_long = min(search.too_long, rate)
     gap = search.too_long / rate
@@ -94,6 +108,20 @@ def next_length(
         return max(SHORTER, 1 / bend)
     search.is_done = True
     return None
+
+
+def _look_on(search: Search, step: Proposal, bend: float) -> float | None:
+    """Return the factor to the next length in a look beyond rough ground; None where it is smooth.
+
+    It goes on while all steps bend too much and promise little. If none is smooth, it goes back to the
+    first.
+    """
+    if bend > TOO_BENT:
+        search.rough = search.rough or step.rate
+        if math.isfinite(bend) and 0 < step.slope < ROUGH * abs(step.loss):
+            return LONGER
+    search.has_looked = True
+    return search.rough / step.rate if bend > TOO_BENT and search.rough < step.rate else None
 
 
 def final_factor(bend: float, beta: float, room: float = math.inf) -> float:

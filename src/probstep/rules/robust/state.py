@@ -89,8 +89,9 @@ DROPPED = {
     *("log_gradient", "lent"),
 }
 
-# What 0.4.0 did not know yet.
+# What earlier versions did not know yet.
 NOT_KNOWN_YET = {
+    "search": {"rough": 0.0, "has_looked": False},
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
     "alarm": {"last": math.inf, "rises": 0},
 }
