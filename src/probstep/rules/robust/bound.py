@@ -1,8 +1,8 @@
 """The bound on the scale by what is left to gain, from the losses of all steps.
 
-In a stationary state the excess of the loss that a rate causes is proportional to phi (docs/robust.md
-derives it), so phi must not promise more than training can still gain. What it can gain is read from
-two averages of the loss over time, with the standard error of what they say.
+In a stationary state the excess of the loss that a rate causes is proportional to phi: it is derived in
+docs/robust-rule.md. So phi must not promise more than training can still gain. What it can gain is read
+from two averages of the loss over time, with the standard error of what they say.
 """
 
 import math

@@ -34,6 +34,19 @@ def write_paragraph(text: str) -> Iterator[str]:
     yield ""
 
 
+def write_items(texts: Iterable[str]) -> Iterator[str]:
+    """The lines of a list, and an empty one."""
+    for text in texts:
+        yield from textwrap.wrap(
+            f"- {text}",
+            WIDTH,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    yield ""
+
+
 def write_bars(bars: Iterable[Bar]) -> Iterator[str]:
     """A table of bars: what is asked for, what was found on each half, and whether that is enough."""
     rows = []
