@@ -301,3 +301,18 @@ def test_a_surprising_loss_has_the_next_step_probed_and_with_momentum_the_one_af
         probes.append(opt.history().probes[-1])
     answer = surprise + 1 + waits
     assert [t for t in range(surprise, len(probes)) if probes[t] > probes[t - 1]] == [answer]
+
+
+def test_a_plateau_that_noise_hides_is_left():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 128), nn.ReLU(), nn.Linear(128, 1))
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9))
+    for _ in range(1000):
+        x = torch.randint(0, 2, (64, 20)) * 2.0 - 1.0
+        y = (x[:, :3].prod(1) + 1) / 2  # the parity of three bits
+
+        def loss(x=x, y=y):
+            return nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y)
+
+        last = opt.step(loss)
+    assert last.item() < 0.1

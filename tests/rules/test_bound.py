@@ -79,8 +79,19 @@ def test_a_gain_within_its_error_counts_as_much_as_the_error():
     state, count = averaged([1000 + (-1) ** t for t in range(400)])
     gain, error = bound.gain(state, count)
     assert abs(gain) < error
-    phi = bound.allowed(state, count, MOMENTUM).cautious
+    phi = bound.allowed(state, count, MOMENTUM, heeds_plateaus=False).cautious
     assert excess(phi, 0.9) == pytest.approx(bound.NOISE * error)
+
+
+@pytest.mark.parametrize(("level", "swing"), [(1.0, 0.1), (1000.0, 1.0)])
+def test_on_a_plateau_noise_may_cost_a_hundredth_of_the_loss_or_a_part_of_what_losses_differ_by(
+    level, swing
+):
+    state, count = averaged([level + swing * (-1) ** t for t in range(4000)])
+    deviation = bound.DEVIATIONS * state.error
+    phi = bound.allowed(state, count, MOMENTUM).cautious
+    least = min(0.01 * level, bound.NOISE * deviation)
+    assert excess(phi, 0.9) == pytest.approx(least, rel=1e-3)
 
 
 def test_of_losses_that_rise_for_certain_a_tenth_of_the_loss_is_still_hoped_for():

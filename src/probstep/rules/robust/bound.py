@@ -22,6 +22,9 @@ NOISE = 0.4  # of what there is to gain, which noise may cost
 PAST = 0.8  # of G, which is that of the past: losses fall ever more slowly
 LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
 LEAST_SHARE = 0.1  # of that size, however much losses scatter: they may hover about zero
+HARMLESS = (
+    0.025  # of the loss: so much is always hoped for; then noise costs a hundredth of the loss
+)
 HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
 SPEED = 2.0  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
@@ -146,15 +149,18 @@ def allowed(
     *,
     is_early: bool = False,
     heeds_scatter: bool = True,
+    heeds_plateaus: bool = True,
 ) -> Allowed:
     """Return the largest phi that noise allows: N = NOISE * PAST * G for N = phi / (4 (1 - beta)).
 
     N is the excess of the loss that noise causes at this rate, G what the next e-fold of time gains. A
     lower rate would lose progress, a higher one gain noise. Where G is not known, what there is to gain
     is a part of the loss, and no more than the error: no evidence, hardly a bound. Where losses differ
-    by more than their mean, that part is less. It is never more than the loss itself, if that is
-    above zero; early it is up to twice the loss, less where the loss falls fast. After the peak of a
-    schedule N is that of the step at the peak, and G counts more.
+    by more than their mean, that part is less. On a plateau nothing is gained, and a lower rate would
+    only make it longer: so a little is always hoped for, within what single losses differ by. It is
+    never more than the loss itself, if that is above zero; early it is up to twice the loss, less where
+    the loss falls fast. After the peak of a schedule N is that of the step at the peak, and G counts
+    more.
 
     Args:
         bound: The averages.
@@ -162,6 +168,7 @@ def allowed(
         setting: What the optimizer's settings say of the step.
         is_early: Whether training has just begun.
         heeds_scatter: Less is hoped for where losses differ by more than their mean.
+        heeds_plateaus: A little is always hoped for.
     """
     fallen, error = gain(bound, count)
     deviation = DEVIATIONS * bound.error
@@ -176,6 +183,8 @@ def allowed(
         more = 1 + min(bound.recent / bound.older, 1.0) if is_early and bound.older > 0 else 1.0
         most = bound.recent * (DECAY_OF_ALL if is_decay else more)
     hope, unit = min(error, HOPE * size), 4 * setting.own_share * NOISE
+    if bound.recent > 0 and heeds_plateaus:
+        hope = max(hope, min(HARMLESS * bound.recent, deviation))
     if error == math.inf:
         return Allowed(unit * min(max(weight * fallen, hope), most), math.inf)
     cautious = max(weight * (fallen + CAUTIOUS * error), hope)

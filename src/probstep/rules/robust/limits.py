@@ -50,9 +50,13 @@ def largest_scales(settings: Settings, state: RobustState, setting: Setting) -> 
     if not state.losses or "noise" in settings.without:
         return UNBOUNDED
     is_early = is_beginning(state) and "early" not in settings.without
-    heeds_scatter = "scatter" not in settings.without
     cautious, certain = bound.allowed(
-        state.bound, state.losses, setting, is_early=is_early, heeds_scatter=heeds_scatter
+        state.bound,
+        state.losses,
+        setting,
+        is_early=is_early,
+        heeds_scatter="scatter" not in settings.without,
+        heeds_plateaus="plateau" not in settings.without,
     )
     slope = belief.slope_at(state.belief, state.bound.recent)
     return bound.Allowed(

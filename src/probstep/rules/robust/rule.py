@@ -36,6 +36,7 @@ PARTS = {
     "noise": "the bound by noise: its excess loss against the gain of the next e-fold of time",
     "certain": "what the bound says for certain is done at once, not slowly",
     "return": "what the bound took from the scale it gives back when it allows more",
+    "plateau": "a little is always hoped for, so that a plateau does not bring the scale down",
     "scatter": "less is hoped for where single losses differ by more than their mean",
     "unlike": "a search takes a tenth of its step, and begins anew if its batch was like no other",
     "early": "in the first hundred losses noise may cost up to twice the loss",
