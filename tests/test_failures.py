@@ -316,6 +316,14 @@ def test_optimizers_that_do_not_step_with_their_rate_are_left_alone_with_a_warni
         other.step()
     assert opt.is_frozen
     assert torch.equal(ours, bare)
+    opt.load_state_dict(other.state_dict())  # a checkpoint that knows of no ProbStep
+    assert opt.is_frozen
+
+
+def test_a_list_with_such_an_optimizer_is_left_alone_too():
+    a, b = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    with pytest.warns(RuntimeWarning, match="ASGD"):
+        assert ProbStep([torch.optim.ASGD([a]), torch.optim.SGD([b])]).is_frozen
 
 
 RETURNS = {

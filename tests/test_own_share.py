@@ -34,7 +34,7 @@ def test_it_is_the_part_of_all_that_a_gradient_moves_which_its_own_step_moves(na
 
 
 def test_with_nesterovs_momentum_the_slope_may_be_so_many_times_larger():
-    plain, ahead = Setting(beta=0.9), Setting(beta=0.9, looks_ahead=0.9)
+    plain, ahead = Setting(beta=0.9), Setting(beta=0.9, look_ahead=0.9)
     ratio = bound.first_slope(1.0, ahead) / bound.first_slope(1.0, plain)
     assert ratio == pytest.approx(1.9)
     assert bound.excess(1.9, ahead) == pytest.approx(bound.excess(1.0, plain))

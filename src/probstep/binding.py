@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import optim
 
-from .checks import check_per_group, refuse_mixed_maximize
+from .checks import check_per_group, refuse_mixed_maximize, steps_with_its_rate
 from .estimators import LowerBound
 from .memory import Memory, Published
 from .notices import Notices
@@ -69,6 +69,8 @@ class Binding:
         new = groups[len(self.memory.first_rates) :]
         self.memory.first_rates += [float(group["lr"]) for group in new]
         self._fit_ratios()
+        if not (rule.only_watches or all(map(steps_with_its_rate, bases_of(self._parts.base)))):
+            self.memory.is_frozen = True
         self.publish()
 
     def see_new_groups(self) -> None:

@@ -21,26 +21,19 @@ OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
 
+NOT_WITH_THEIR_RATE = {
+    optim.Rprop: "ignores lr after its first step",
+    optim.ASGD: "steps with the rate that it computed one step earlier",
+}
+
+
 def steps_with_its_rate(optimizer: optim.Optimizer) -> bool:
-    """Say whether an optimizer steps with its `lr`, so that it can be adapted; warn if it does not."""
-    if not isinstance(optimizer, optim.Rprop | optim.ASGD):
-        return True
-    reason = (
-        "ignores lr after its first step"
-        if isinstance(optimizer, optim.Rprop)
-        else "steps with the rate that it computed one step earlier"
-    )
-    warnings.warn(
-        f"{type(optimizer).__name__} {reason}, so its rate cannot be adapted. It is left as it is: "
-        "`is_frozen` is True. Wrap an optimizer that steps with its lr, such as torch.optim.AdamW.",
-        RuntimeWarning,
-        stacklevel=frames_to_caller(),
-    )
-    return False
+    """Say whether an optimizer steps with its `lr`, so that it can be adapted."""
+    return not isinstance(optimizer, tuple(NOT_WITH_THEIR_RATE))
 
 
 def refuse_unusable(optimizer: object) -> None:
-    """Raise for what ProbStep cannot adapt."""
+    """Raise for what ProbStep cannot wrap; warn of what it wraps and leaves alone."""
     if isinstance(optimizer, type) and issubclass(optimizer, optim.Optimizer):
         raise TypeError(
             f"ProbStep takes an optimizer, not a class: ProbStep({optimizer.__name__}(params, lr=...))."
@@ -66,6 +59,16 @@ def refuse_unusable(optimizer: object) -> None:
             f"{type(optimizer).__name__} estimates its own learning rate (`d` in its groups), so two "
             "would adapt one rate and each would undo what the other does. Use it as it is, or wrap an "
             "optimizer whose rate is only its `lr`, such as torch.optim.AdamW."
+        )
+    if not steps_with_its_rate(optimizer):
+        reason = next(
+            why for kind, why in NOT_WITH_THEIR_RATE.items() if isinstance(optimizer, kind)
+        )
+        warnings.warn(
+            f"{type(optimizer).__name__} {reason}, so its rate cannot be adapted. It is left as it is: "
+            "`is_frozen` is True. Wrap an optimizer that steps with its lr, such as torch.optim.AdamW.",
+            RuntimeWarning,
+            stacklevel=frames_to_caller(),
         )
     if any(group.get("lr") is None for group in optimizer.param_groups):
         raise ValueError(

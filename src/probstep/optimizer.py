@@ -17,7 +17,6 @@ from .checks import (
     checked_noise,
     refuse_graph_capture,
     refuse_idle_settings,
-    steps_with_its_rate,
 )
 from .estimators import LowerBound, Noise, SampleNoise
 from .history import Event, History
@@ -137,8 +136,6 @@ class ProbStep(Wrapper):
         self._stepper = Stepper(parts, self._binding, self._arrival, self._ending, notices, model)
         self._binding.follow_checkpoints()
         self._stepper.watch_base()
-        if not (self.rule.only_watches or steps_with_its_rate(optimizer)):
-            self.freeze()
         # In a model that is compiled in place the hooks would be compiled too.
         if model is not None and model._compiled_call_impl is None:
             model.register_forward_pre_hook(ModelHooks(self._on_forward, begins=True))

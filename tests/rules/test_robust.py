@@ -496,6 +496,22 @@ def test_a_rise_that_no_probe_explains_by_a_bend_does_not_lower_the_scale():
     assert risen(calm=3, without={"hold"})[2] == risen(calm=0)[2]
 
 
+def test_losses_that_stand_still_are_no_reason_to_complain():
+    rng, rule = random.Random(0), RobustRule()
+    state, scale = settled(slope=1.0, relative_slope=1.0, variance=0.05), 1.0
+    state.calm = 3
+    for _ in range(10_000):
+        scale *= rule.notice(state, rng.gauss(1.0, 0.1), scale, Setting())
+    assert rule.complaint(state) == ""
+
+
+def test_a_step_that_was_shortened_says_nothing_about_bends():
+    rule, state = climbing()
+    state.calm = state.straight = 2
+    assert rule.judge(state, replace(bent_by(0.05), tries=2)).word != "reject"
+    assert state.calm == state.straight == 0
+
+
 def test_a_lasting_rise_without_a_bend_is_told_once_it_has_held_the_scale_a_hundred_times():
     rule, state, _ = risen(calm=3)
     assert state.held >= 100

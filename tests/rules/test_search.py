@@ -49,10 +49,17 @@ def test_it_looks_beyond_stairs_that_a_short_step_does_not_leave(height, first):
     assert 0.1 < rate * search.final_factor(bend, beta=0.0) * 4.0 < 0.6
 
 
-@given(st.floats(-12, -5))
-def test_where_longer_steps_are_no_better_it_goes_back_to_the_first_that_bent(log_minimum):
-    minimum = 10**log_minimum
-    rate, *_ = searched(lambda e: 1.0 - e + e**2 / (2 * minimum), first=100 * minimum)
+def test_where_longer_steps_are_no_better_it_goes_back_to_the_first_that_bent():
+    minimum, visited = 1e-7, []
+
+    def valley(e):
+        visited.append(e)
+        return 1.0 - e + e**2 / (2 * minimum)
+
+    rate, *_ = searched(valley, first=1e-5)
+    longest = max(visited)
+    assert 0.9 * search.ROUGH < longest < 20 * search.ROUGH
+    assert visited[visited.index(longest) + 1] == pytest.approx(1e-5)
     assert 0.1 * minimum < rate < 1.5 * minimum
 
 

@@ -16,22 +16,22 @@ class Setting(NamedTuple):
         beta: The optimizer's momentum.
         builds_up: It sums gradients, so that the first steps are up to 1 / (1 - beta) times shorter than
             later ones. Adam's are not: it corrects for that.
-        looks_ahead: The momentum by which a step also takes what its gradient will move in the next
-            one: beta with Nesterov's, 1 (none of it is taken) without.
+        look_ahead: The momentum with which a step looks ahead, as Nesterov's and NAdam's do; None if it
+            does not.
 
-    >>> round(Setting(beta=0.9).own_share, 3), round(Setting(beta=0.9, looks_ahead=0.9).own_share, 3)
+    >>> round(Setting(beta=0.9).own_share, 3), round(Setting(beta=0.9, look_ahead=0.9).own_share, 3)
     (0.1, 0.19)
     """
 
     multiplier: float = 1.0
     beta: float = 0.0
     builds_up: bool = False
-    looks_ahead: float = 1.0
+    look_ahead: float | None = None
 
     @property
     def own_share(self) -> float:
         """The part of all that a gradient will move, which the step of its own batch moves."""
-        return 1 - self.beta * self.looks_ahead
+        return 1 - self.beta * (1.0 if self.look_ahead is None else self.look_ahead)
 
 
 NO_SCHEDULE = Setting()

@@ -161,7 +161,8 @@ class WatchRule:
         robust.forwards += 1
         robust.alarm.is_asking = False  # this look is the answer
         if seen.tries == 1:
-            robust.search = search.Search()
+            # Where earlier probes have found the limit, a bend is no roughness.
+            robust.search = search.Search(has_looked=state.limit.probes > 0)
         ratio, again = math.nan, None
         if math.isfinite(step.loss) and step.slope * step.slope > 0:
             ratio = 2 * (step.loss - seen.loss_after) / step.slope

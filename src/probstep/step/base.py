@@ -75,9 +75,9 @@ def setting_of(groups: Groups, first_rates: Sequence[float], steps: int = 0) -> 
         steps: How many have been taken: NAdam's momentum grows with time.
 
     >>> setting_of([{"lr": 0.5, "momentum": 0.9}], first_rates=[1.0])
-    Setting(multiplier=0.5, beta=0.9, builds_up=False, looks_ahead=1.0)
+    Setting(multiplier=0.5, beta=0.9, builds_up=False, look_ahead=None)
     >>> setting_of([{"lr": 0.5, "momentum": 0.9, "nesterov": True}], first_rates=[0.5])
-    Setting(multiplier=1.0, beta=0.9, builds_up=False, looks_ahead=0.9)
+    Setting(multiplier=1.0, beta=0.9, builds_up=False, look_ahead=0.9)
     """
     leading = 0 if groups[0]["lr"] else _leading(groups)
     group, reference = groups[leading], first_rates[leading]
@@ -92,15 +92,15 @@ def setting_of(groups: Groups, first_rates: Sequence[float], steps: int = 0) -> 
             builds_up = True
     beta = _momentum(group)
     if "momentum_decay" in group:  # NAdam's, as torch computes it
-        looks_ahead = beta * (1 - 0.5 * 0.96 ** ((steps + 1) * group["momentum_decay"]))
+        look_ahead = beta * (1 - 0.5 * 0.96 ** ((steps + 1) * group["momentum_decay"]))
     else:
-        looks_ahead = beta if group.get("nesterov") else 1.0
-    return _setting(multiplier or 1.0, beta, builds_up, looks_ahead)
+        look_ahead = beta if group.get("nesterov") else None
+    return _setting(multiplier or 1.0, beta, builds_up, look_ahead)
 
 
 @functools.lru_cache(maxsize=16)  # without a schedule it is always the same
-def _setting(multiplier: float, beta: float, builds_up: bool, looks_ahead: float) -> Setting:
-    return Setting(multiplier, beta, builds_up, looks_ahead)
+def _setting(multiplier: float, beta: float, builds_up: bool, look_ahead: float | None) -> Setting:
+    return Setting(multiplier, beta, builds_up, look_ahead)
 
 
 def glance(groups: Groups, first_rates: Sequence[float], moved: int) -> tuple[bool, int, bool]:

@@ -76,10 +76,10 @@ class Members:
         """Return the groups of each member."""
         return list(_cut(self.base.param_groups, self.counts()))
 
-    def settings(self, first_rates: list[float]) -> list[Setting]:
+    def settings(self, memory: Memory) -> list[Setting]:
         """Return what the optimizer's settings say of each member's step."""
-        cut = zip(self.groups(), _cut(first_rates, self.counts()), strict=True)
-        return [setting_of(groups, rates) for groups, rates in cut]
+        cut = zip(self.groups(), _cut(memory.first_rates, self.counts()), strict=True)
+        return [setting_of(groups, rates, memory.steps) for groups, rates in cut]
 
     def part(self, moved: Displacement, k: int) -> tuple[Displacement, Displacement]:
         """Return a member's part of a displacement, and the rest."""
@@ -150,7 +150,7 @@ def search_members(
     if not (is_searching or ratios.is_wanted):
         return before
     rates = [leading_rate(groups) or 1.0 for groups in members.groups()]
-    settings = members.settings(memory.first_rates)
+    settings = members.settings(memory)
     parts, grown = _try_visibly(members, attempt, objective.ranks)
     attempt.moved.resize(0.0, was=1.0)
     counts = [torch.tensor(len(part.moved)) for part in parts]  # of parameters with a gradient
@@ -173,7 +173,9 @@ def search_members(
     unit = next((u for g, f in zip(groups, factors, strict=True) if (u := float(g["lr"]) * f)), 1.0)
     # The members have no common momentum: take a mean, which does not depend on their order.
     beta = 1 - geometric_mean([1 - setting.beta for setting in settings])
-    return before._replace(scale=1 / unit, setting=before.setting._replace(beta=beta))
+    own_share = geometric_mean([setting.own_share for setting in settings])
+    common = before.setting._replace(beta=beta, look_ahead=(1 - own_share) / beta if beta else None)
+    return before._replace(scale=1 / unit, setting=common)
 
 
 def _try_visibly(
@@ -258,7 +260,7 @@ def look_at_one(
         loss=objective.ranks.total(objective.before(loss, part)).item(),
         resolution=before.resolution,
         scale=before.scale * member.ratio * length,
-        setting=members.settings(memory.first_rates)[k],
+        setting=members.settings(memory)[k],
     )
     phi, *squares = objective.measure(part)
     trial = Trial(Alone(part), objective, own, phi, squares, None)

@@ -27,6 +27,7 @@ HARMLESS = (
 )
 HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
+SURE = 3.0  # standard errors by which losses must rise before the user is told
 SPEED = 2.0  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
 DECAY = 3.0  # what noise does under a decay, later and lower rates undo for the most part
 DECAY_OF_ALL = 2.0  # the same for the bound by the loss itself
@@ -196,10 +197,10 @@ def _scheduled(setting: Setting) -> float:
     return max(setting.multiplier, LEAST_MULTIPLIER)
 
 
-def is_rising(bound: Bound, count: int) -> bool:
-    """Say whether the loss rises for certain: by more than its noise explains."""
+def is_rising(bound: Bound, count: int, errors: float = CERTAIN) -> bool:
+    """Say whether the loss rises by more than so many standard errors."""
     fallen, error = gain(bound, count)
-    return fallen + CERTAIN * error < 0
+    return fallen + errors * error < 0
 
 
 def first_slope(loss: float, setting: Setting) -> float:

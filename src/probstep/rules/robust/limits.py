@@ -80,7 +80,8 @@ def bounded(settings: Settings, state: RobustState, scale: float, setting: Setti
             return 1.0
         return bound.given_back(state.bound, scale, largest, state.losses, setting)
     if is_held(settings, state):
-        state.held += 1
+        if bound.is_rising(state.bound, state.losses, bound.SURE):
+            state.held += 1
         return 1.0
     bound.remember(state.bound, scale, setting)
     factor = bound.slowed(largest / scale, state.losses + 1, DOWN)
@@ -147,9 +148,14 @@ def room(settings: Settings, state: RobustState, seen: Observation) -> float:
 # At a probe
 
 
-def count_bends(settings: Settings, state: RobustState, step: Proposal, bend: float) -> None:
-    """Count the probes in a row that saw no bend, hardly a bend, or a bend that is too large."""
-    is_seen = search.is_visible(step) and step.slope > 0
+def count_bends(
+    settings: Settings, state: RobustState, step: Proposal, bend: float, *, is_shortened: bool
+) -> None:
+    """Count the probes in a row that saw no bend, hardly a bend, or a bend that is too large.
+
+    Of a step that had to be shortened the bend says nothing about the rate.
+    """
+    is_seen = search.is_visible(step) and step.slope > 0 and not is_shortened
     state.straight = state.straight + 1 if is_seen and bend < search.STRAIGHT else 0
     state.calm = state.calm + 1 if is_seen and bend < CALM else 0
     if step.slope > 0:  # of momentum that goes uphill nothing is known
@@ -204,7 +210,8 @@ def is_bending(settings: Settings, step: Proposal, bend: float) -> bool:
 
     They follow slowly, and a plateau may just have ended.
     """
-    return step.slope > 0 and bend > BENDING and "restraint" not in settings.without
+    is_bent = step.slope > 0 and bend > BENDING and search.is_visible(step)
+    return is_bent and "restraint" not in settings.without
 
 
 def went_too_far(settings: Settings, step: Proposal, bend: float) -> bool:

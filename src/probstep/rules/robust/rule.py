@@ -136,7 +136,8 @@ class RobustRule:
 
     def search_again(self, state: RobustState) -> None:
         """Forget everything that is measured in units of the rate; the losses stay known."""
-        state.forwards = state.unseen = 0  # a new search, a new budget
+        state.forwards = 0  # a new search, a new budget
+        state.unseen = state.straight = state.calm = state.bent = 0
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = 0.0
 
@@ -261,7 +262,7 @@ class RobustRule:
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
         is_visible, bend = search.is_visible(step), 2 - ratio
-        limits.count_bends(self, state, step, bend)
+        limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
         largest = limits.largest_factor(self, state, step, bend)
@@ -280,7 +281,7 @@ class RobustRule:
 
     def _search(self, state: RobustState, seen: Observation, ratio: float) -> Decision:
         if seen.tries == 1:
-            state.search.found = 0.0
+            state.search.found, state.search.has_looked = 0.0, False
         elif state.search.found:
             state.search.is_done = True
             state.forwards -= 1  # it teaches nothing, so it does not count

@@ -4,8 +4,8 @@ It begins with a step that changes the loss just visibly. While the loss bends t
 made longer, and where it bends too much shorter. The result does not depend on the user's rate.
 
 A loss may be rough at short lengths and smooth at longer ones: with weights that are rounded to a few
-levels it is a staircase, and its gradients are those of a slope over the stairs. So a short step that
-bends too much is not believed before longer ones have been looked at.
+levels it is a staircase, and its gradients are those of a slope over the stairs. So if the very first
+step bends too much, longer ones are looked at before that is believed.
 """
 
 import math
@@ -87,8 +87,8 @@ def next_length(
     10.0
     """
     rate = seen.step.rate
-    if seen.tries == 1:  # another batch has others
-        search.too_long, search.rough, search.has_looked = math.inf, 0.0, False
+    if seen.tries == 1:
+        search.too_long, search.rough = math.inf, 0.0  # another batch has others
     if seen.tries < TRIES and not search.has_looked:
         again = _look_on(search, seen.step, bend)
         if again is not None:
