@@ -98,6 +98,17 @@ def test_the_order_of_the_list_does_not_matter_to_the_search():
     assert rates(1) == pytest.approx(rates(-1), rel=1e-9)
 
 
+def test_nor_if_only_one_of_them_looks_ahead():
+    def rates(order):
+        v, w = parameters(1.0, 1.0)
+        ahead = optim.SGD([v], lr=1.0, momentum=0.9, nesterov=True)
+        opt = probstep.ProbStep([ahead, optim.SGD([w], lr=1.0, momentum=0.9)][::order])
+        opt.step(lambda: (v + w).sum() + 10.0)  # without a bend only the loss ends the search
+        return sorted(opt.effective_lr)
+
+    assert rates(1) == pytest.approx(rates(-1), rel=1e-9)
+
+
 def test_the_first_search_finds_the_ratio_of_the_curvatures():
     v, w = parameters(1.0, 1.0)
     opt = probstep.ProbStep([optim.SGD([v], lr=1e-5), optim.SGD([w], lr=1e3)])
