@@ -12,10 +12,7 @@ from typing import NamedTuple
 from ...plain import FINITE, refuse_outside
 from ..protocol import Setting
 
-SLOW, FAST = (
-    3.0,
-    12.0,
-)  # exponents of the two power laws in time that weight the averages of the loss
+SLOW, FAST = 3.0, 12.0  # exponents of the power laws in time that weight the averages of the loss
 HEAD_START = 30.0  # steps that are added to time: a training is taken to last at least so long
 KNOWN_AFTER = 3  # losses: fewer show no trend
 NOISE = 0.4  # of what there is to gain, which noise may cost
@@ -132,7 +129,7 @@ def excess(slope: float, setting: Setting) -> float:
 
 
 class Allowed(NamedTuple):
-    """The largest phi that noise allows.
+    """The largest phi that noise allows, or the scales that belong to it.
 
     Args:
         cautious: With a little less than the gain that is seen: for rises, and for slow falls.

@@ -19,9 +19,7 @@ BENDING = 0.75  # the bend from which on a step does not raise the scale
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
-PROMISE = (
-    0.05  # of the loss: a step counts, though it is straight, where its noise may cost so much
-)
+PROMISE = 0.05  # of the loss: where noise costs so much at a step, it counts though it is straight
 
 UNBOUNDED = bound.Allowed(math.inf, math.inf)
 

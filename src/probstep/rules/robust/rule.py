@@ -12,9 +12,7 @@ from .state import RobustState, restore
 
 REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
-RESERVE = (
-    1.5  # times the budget per step: forward passes that are kept for surprises and great doubt
-)
+RESERVE = 1.5  # times the budget per step: forward passes kept for surprises and great doubt
 RESERVED_UNTIL = 1000  # steps: so long that reserve grows
 GREAT_DOUBT = 0.25  # the variance of log scale from which on a probe may draw on it
 FAINT = 0.01  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
