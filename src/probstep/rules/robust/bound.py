@@ -19,9 +19,7 @@ NOISE = 0.4  # of what there is to gain, which noise may cost
 PAST = 0.8  # of G, which is that of the past: losses fall ever more slowly
 LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
 LEAST_SHARE = 0.1  # of that size, however much losses scatter: they may hover about zero
-HARMLESS = (
-    0.025  # of the loss: so much is always hoped for; then noise costs a hundredth of the loss
-)
+HARMLESS = 0.025  # of the loss: what is always hoped for; noise then costs a hundredth of the loss
 HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
 SURE = 3.0  # standard errors by which losses must rise before the user is told
@@ -175,14 +173,17 @@ def allowed(
         # A gain, or a rate that is too high, is seen only after many more losses, by this square.
         size *= max((bound.recent / deviation) ** 2, LEAST_SHARE)
     is_decay = setting.multiplier < bound.peak
-    weight = DECAY * _scheduled(setting) / bound.peak if is_decay else PAST
+    kept = (
+        _scheduled(setting) / bound.peak if is_decay else 1.0
+    )  # what a decay has left of the rate
+    weight = DECAY * kept if is_decay else PAST
     most = math.inf
     if bound.recent > 0:
         more = 1 + min(bound.recent / bound.older, 1.0) if is_early and bound.older > 0 else 1.0
         most = bound.recent * (DECAY_OF_ALL if is_decay else more)
     hope, unit = min(error, HOPE * size), 4 * setting.own_share * NOISE
     if bound.recent > 0 and heeds_plateaus:
-        hope = max(hope, min(HARMLESS * bound.recent, deviation))
+        hope = max(hope, kept * min(HARMLESS * bound.recent, deviation))
     if error == math.inf:
         return Allowed(unit * min(max(weight * fallen, hope), most), math.inf)
     cautious = max(weight * (fallen + CAUTIOUS * error), hope)
