@@ -77,7 +77,7 @@ def test_training_is_bit_for_bit_the_bare_optimizers(name):
     opt = adapted(OPTIMIZERS[name], model)
     assert [FORMS["closure"](opt, model, batch) for batch in data] == losses
     same(everything(model, opt), expected)
-    assert opt.last_probe is not None
+    assert (opt.last_probe is None) == opt.is_frozen == OPTIMIZERS[name].warns
     assert opt.metrics()["probes/unpaired"] == 0
 
 
@@ -115,7 +115,7 @@ def test_a_step_tried_at_many_lengths_is_the_bare_optimizers_but_for_its_length(
     assert_same_but_for_the_length(name, "closure")
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if not OPTIMIZERS[name].warns])
 def test_the_step_after_a_search_is_bit_for_bit_the_bare_optimizers_at_the_rate_found(name):
     data, case = batches(1), OPTIMIZERS[name]
     torch.manual_seed(3)
