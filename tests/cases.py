@@ -46,7 +46,7 @@ class Case:
 
     kind: type[optim.Optimizer]
     settings: dict[str, Any] = field(default_factory=dict)
-    warns: bool = False  # ProbStep says that adapting it is of little use
+    warns: bool = False  # ProbStep leaves its rate alone, and says so
 
     def make(self, params: Any) -> optim.Optimizer:
         settings = {k: v() if callable(v) else v for k, v in self.settings.items()}

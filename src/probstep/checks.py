@@ -65,8 +65,8 @@ def refuse_unusable(optimizer: object) -> None:
             why for kind, why in NOT_WITH_THEIR_RATE.items() if isinstance(optimizer, kind)
         )
         warnings.warn(
-            f"{type(optimizer).__name__} {reason}, so its rate cannot be adapted. It is left as it is: "
-            "`is_frozen` is True. Wrap an optimizer that steps with its lr, such as torch.optim.AdamW.",
+            f"{type(optimizer).__name__} {reason}, so its rate cannot be adapted, and ProbStep leaves "
+            "it as it is. Wrap an optimizer that steps with its lr, such as torch.optim.AdamW.",
             RuntimeWarning,
             stacklevel=frames_to_caller(),
         )

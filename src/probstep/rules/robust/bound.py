@@ -173,9 +173,8 @@ def allowed(
         # A gain, or a rate that is too high, is seen only after many more losses, by this square.
         size *= max((bound.recent / deviation) ** 2, LEAST_SHARE)
     is_decay = setting.multiplier < bound.peak
-    kept = (
-        _scheduled(setting) / bound.peak if is_decay else 1.0
-    )  # what a decay has left of the rate
+    # What a decay has left of the rate.
+    kept = _scheduled(setting) / bound.peak if is_decay else 1.0
     weight = DECAY * kept if is_decay else PAST
     most = math.inf
     if bound.recent > 0:

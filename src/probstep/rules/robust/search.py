@@ -49,8 +49,8 @@ class Search:
     has_looked: bool = False
 
     def __post_init__(self) -> None:
-        positive = (0.0, math.inf)
-        refuse_outside(self, too_long=positive, found=positive, rough=positive)
+        not_negative = (0.0, math.inf)
+        refuse_outside(self, too_long=not_negative, found=not_negative, rough=not_negative)
 
 
 def is_visible(step: Proposal) -> bool:

@@ -26,7 +26,7 @@ class RobustState:
         bent: The probes in a row whose step went too far.
         rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
         pause: What it must be before the next probe, unless a surprise asks for one.
-        held: The losses that would have lowered the scale, had the probes not been straight.
+        held: The losses that surely rose, and would have lowered the scale had the probes not been calm.
         sound_scale: The scale before the last losses, if these were not finite; else 0.
         search: How far the search of the first batch has come.
         belief: What probes said.
