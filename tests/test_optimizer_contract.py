@@ -597,6 +597,31 @@ def test_a_closure_may_change_its_habit_of_running_backward(begins_with_backward
     torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("has_backward", [True, False])
+@pytest.mark.parametrize("used", range(0, 40, 3))
+def test_a_closure_with_a_habit_may_use_a_single_parameter_for_once(used, has_backward):
+    ends = []
+    for adapt in (False, True):
+        weights = [nn.Parameter(torch.ones(1)) for _ in range(40)]
+        base = torch.optim.SGD(weights, lr=0.1, momentum=0.9)
+        opt = ProbStep(base, FROZEN) if adapt else base
+        for step in range(8):
+            some = weights if step != 6 else weights[used : used + 1]
+
+            def closure(some=some, opt=opt, runs_backward=has_backward or step != 6):
+                opt.zero_grad()
+                loss = torch.cat(list(some)).square().sum()
+                if runs_backward:
+                    loss.backward()
+                return loss
+
+            if not adapt:
+                closure(runs_backward=False).backward()
+            opt.step(closure) if adapt else base.step()
+        ends.append([p.detach() for p in weights])
+    torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
+
+
 def test_zero_grad_is_the_optimizers_own_where_it_has_one():
     class Careful(torch.optim.SGD):
         cleared = 0

@@ -9,7 +9,7 @@ import pytest
 from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust import bound
 from probstep.rules.robust.belief import Belief
-from probstep.rules.robust.bound import Bound
+from probstep.rules.robust.bound import Allowed, Bound
 from probstep.rules.robust.search import Search
 from probstep.rules.robust.state import RobustState
 
@@ -26,6 +26,11 @@ def averaged(losses):
 def falling(gain, steps=4000):
     """Losses that fall by `gain` per e-fold of the rule's time."""
     return [20 - gain * math.log(t + bound.HEAD_START) for t in range(1, steps + 1)]
+
+
+def largest_scale(allowed, slope, setting):
+    """The largest scale if so much is allowed."""
+    return bound.largest_scales(Allowed(allowed, allowed), slope, setting).cautious
 
 
 def without_errors(state, count, setting):
@@ -110,7 +115,7 @@ def test_under_a_decay_the_gain_counts_thrice_for_the_step_at_the_peak(multiplie
     state, count = averaged(falling(1.0))
     state.peak = peak
     setting = Setting(multiplier * peak)
-    scale = bound.largest_scale(without_errors(state, count, setting), 1.0, setting)
+    scale = largest_scale(without_errors(state, count, setting), 1.0, setting)
     assert excess(scale * peak, 0.0) == pytest.approx(3 * bound.NOISE)
     rising = Setting(3 * peak)
     assert excess(without_errors(state, count, rising), 0.0) == pytest.approx(
@@ -163,13 +168,13 @@ def test_nothing_is_given_back_above_what_a_probe_has_shown():
 
 
 def test_the_scale_is_bounded_for_the_step_as_scheduled_down_to_a_twentieth():
-    allowed = [bound.largest_scale(1.0, 4.0, Setting(c)) for c in (1.0, 0.5, 0.05, 1e-9)]
+    allowed = [largest_scale(1.0, 4.0, Setting(c)) for c in (1.0, 0.5, 0.05, 1e-9)]
     assert allowed == pytest.approx([0.25, 0.5, 5.0, 5.0])
 
 
 @pytest.mark.parametrize("slope", [0.0, -1.0, 5e-324])
 def test_without_a_slope_there_is_no_bound(slope):
-    assert bound.largest_scale(1.0, slope, Setting(0.1)) == math.inf
+    assert largest_scale(1.0, slope, Setting(0.1)) == math.inf
 
 
 def test_the_bound_lowers_the_scale_no_faster_than_the_inverse_square_of_time():

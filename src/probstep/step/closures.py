@@ -14,6 +14,7 @@ Gradient = tuple[Tensor | None, int | None]  # of a parameter, with its version
 Recording = AbstractContextManager[None] | None  # None records nothing
 
 NOT_WATCHED: AbstractContextManager[Sequence[Tensor]] = nullcontext(())
+WITNESSES = 8  # parameters, spread over all, that show whether gradients are new
 SURE_AFTER = 3  # steps in a row after which a closure is expected to go on as it does
 
 
@@ -162,9 +163,13 @@ def _renewing_pass(
     recording: Recording,
     habit: Habit,
 ) -> tuple[Tensor | None, Forward | None]:
-    """Run a closure that is expected to run backward, and to make new gradients."""
+    """Run a closure that is expected to run backward, and to make new gradients.
+
+    Some parameters are witnesses: to remember the gradients of all would take longer than all the rest.
+    """
+    witnesses = [params[0], *params[1 :: max(1, len(params) // WITNESSES)]]
     # Weak references: if the closure drops gradients, their memory is free for the new ones.
-    before = [_weakly(p.grad) for p in params]
+    before = [_weakly(p.grad) for p in witnesses]
     is_view = params[0].grad is not None and params[0].grad._is_view()
     loss = _run(closure, recording)
     check(loss)
@@ -173,11 +178,24 @@ def _renewing_pass(
     if not is_view and _is_new(params[0], before[0]):
         return loss, functools.partial(_with_grad, closure)
     habit.renewing, habit.is_needed = 0, True  # this time it did something else
-    if any(_is_new(p, was) for p, was in zip(params, before, strict=True)):
+    if _has_run(params, witnesses, before):
         return loss, functools.partial(_with_grad, closure)
     _backward(loss, params)
     habit.pure += 1
     return loss, closure
+
+
+def _has_run(
+    params: Sequence[Tensor],
+    witnesses: Sequence[Tensor],
+    before: Sequence["weakref.ref[Tensor] | None"],
+) -> bool:
+    """Say whether a closure has run backward, from what its witnesses had before and have now."""
+    if any(_is_new(p, was) for p, was in zip(witnesses, before, strict=True)):
+        return True
+    if any(p.grad is not None for p in witnesses):
+        return False  # it has cleared nothing, and what the others have is old
+    return any(p.grad is not None for p in params)  # it has cleared all, so what there is is new
 
 
 def _weakly(grad: Tensor | None) -> "weakref.ref[Tensor] | None":

@@ -138,6 +138,9 @@ class Allowed(NamedTuple):
     certain: float
 
 
+UNBOUNDED = Allowed(math.inf, math.inf)
+
+
 def allowed(
     bound: Bound,
     count: int,
@@ -209,15 +212,18 @@ def first_slope(loss: float, setting: Setting) -> float:
     return 4 * setting.own_share * NOISE * HOPE * abs(loss)
 
 
-def largest_scale(allowed: float, slope: float, setting: Setting) -> float:
-    """Return the scale at which a step of this slope at rate 1 promises what is allowed.
+def largest_scales(allowed: Allowed, slope: float, setting: Setting) -> Allowed:
+    """Return the scales at which a step of this slope at rate 1 promises what is allowed.
 
-    >>> largest_scale(allowed=1.0, slope=4.0, setting=Setting())
-    0.25
+    >>> largest_scales(Allowed(1.0, 2.0), slope=4.0, setting=Setting())
+    Allowed(cautious=0.25, certain=0.5)
     """
     # The step as scheduled is what brings the noise.
     slope = _scheduled(setting) * slope
-    return max(allowed, LEAST_SLOPE) / slope if slope > 0 else math.inf
+    if not slope > 0:
+        return UNBOUNDED
+    cautious, certain = allowed
+    return Allowed(max(cautious, LEAST_SLOPE) / slope, max(certain, LEAST_SLOPE) / slope)
 
 
 def slowed(factor: float, t: int, least: float) -> float:

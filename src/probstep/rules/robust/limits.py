@@ -21,8 +21,6 @@ RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
 PROMISE = 0.05  # of the loss: where noise costs so much at a step, it counts though it is straight
 
-UNBOUNDED = bound.Allowed(math.inf, math.inf)
-
 
 class Settings(Protocol):
     """What RobustRule says about limits."""
@@ -46,9 +44,9 @@ class Settings(Protocol):
 def largest_scales(settings: Settings, state: RobustState, setting: Setting) -> bound.Allowed:
     """Return the largest scales whose steps promise no more than there is to gain."""
     if not state.losses or "noise" in settings.without:
-        return UNBOUNDED
+        return bound.UNBOUNDED
     is_early = is_beginning(state) and "early" not in settings.without
-    cautious, certain = bound.allowed(
+    allowed = bound.allowed(
         state.bound,
         state.losses,
         setting,
@@ -57,9 +55,7 @@ def largest_scales(settings: Settings, state: RobustState, setting: Setting) -> 
         heeds_plateaus="plateau" not in settings.without,
     )
     slope = belief.slope_at(state.belief, state.bound.recent)
-    return bound.Allowed(
-        bound.largest_scale(cautious, slope, setting), bound.largest_scale(certain, slope, setting)
-    )
+    return bound.largest_scales(allowed, slope, setting)
 
 
 # Between probes

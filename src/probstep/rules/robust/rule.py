@@ -117,16 +117,18 @@ class RobustRule:
         if not state.search.is_done and (state.search.found or not state.belief.probes):
             # The first search, whatever it costs; or one whose last probe could not be judged.
             return True
-        at_once, per_step = self.budget
         is_faint = 0 < state.bound.peak <= FAINT  # a warm-up begins: keep the probes for its end
-        enough = GREAT_DOUBT if is_faint else self.doubt
-        is_uncertain = state.belief.variance >= enough or not state.search.is_done
+        variance, is_asking = state.belief.variance, state.alarm.is_asking
+        is_uncertain = variance >= (GREAT_DOUBT if is_faint else self.doubt)
+        is_uncertain = (is_uncertain or not state.search.is_done) and state.rested >= state.pause
+        if not (is_uncertain or is_asking):
+            return False
+        at_once, per_step = self.budget
         allowed = at_once + per_step * state.t
-        is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
+        is_urgent = is_asking or variance >= GREAT_DOUBT
         if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
             allowed += RESERVE * per_step * min(state.t, RESERVED_UNTIL)
-        is_uncertain = is_uncertain and state.rested >= state.pause
-        return (is_uncertain or state.alarm.is_asking) and state.forwards < allowed
+        return state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
