@@ -15,7 +15,7 @@ from torch import Tensor, optim
 from .joint import bases_of
 from .ranks import local
 
-LARGE = 1 << 14  # elements; from here on a sum, which only reads, is cheaper than torch's own check
+LARGE = 1 << 16  # elements; from here on a sum, which only reads, is cheaper than torch's own check
 
 
 def is_on_host(optimizer: optim.Optimizer) -> bool:

@@ -170,22 +170,23 @@ def allowed(
         heeds_plateaus: A little is always hoped for.
     """
     fallen, error = gain(bound, count)
-    deviation = DEVIATIONS * bound.error
-    size = math.hypot(bound.recent, deviation)
-    if heeds_scatter and 0 < bound.recent < deviation:
+    recent, older, deviation = bound.recent, bound.older, DEVIATIONS * bound.error
+    size = math.hypot(recent, deviation)
+    if heeds_scatter and 0 < recent < deviation:
         # A gain, or a rate that is too high, is seen only after many more losses, by this square.
-        size *= max((bound.recent / deviation) ** 2, LEAST_SHARE)
-    is_decay = setting.multiplier < bound.peak
-    # What a decay has left of the rate.
-    kept = _scheduled(setting) / bound.peak if is_decay else 1.0
-    weight = DECAY * kept if is_decay else PAST
-    most = math.inf
-    if bound.recent > 0:
-        more = 1 + min(bound.recent / bound.older, 1.0) if is_early and bound.older > 0 else 1.0
-        most = bound.recent * (DECAY_OF_ALL if is_decay else more)
-    hope, unit = min(error, HOPE * size), 4 * setting.own_share * NOISE
-    if bound.recent > 0 and heeds_plateaus:
-        hope = max(hope, kept * min(HARMLESS * bound.recent, deviation))
+        size *= max((recent / deviation) ** 2, LEAST_SHARE)
+    kept, weight, above = 1.0, PAST, 1.0
+    if setting.multiplier < bound.peak:
+        kept = _scheduled(setting) / bound.peak  # what a decay has left of the rate
+        weight, above = DECAY * kept, DECAY_OF_ALL
+    elif is_early and older > 0:
+        above = 1 + min(recent / older, 1.0)
+    hope, most = min(error, HOPE * size), math.inf
+    if recent > 0:
+        most = recent * above
+        if heeds_plateaus:
+            hope = max(hope, kept * min(HARMLESS * recent, deviation))
+    unit = 4 * setting.own_share * NOISE
     if error == math.inf:
         return Allowed(unit * min(max(weight * fallen, hope), most), math.inf)
     cautious = max(weight * (fallen + CAUTIOUS * error), hope)

@@ -159,7 +159,8 @@ class RobustRule:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         state.t += 1
         state.rested += 1 - setting.beta
-        state.bound.peak = max(state.bound.peak, setting.multiplier)
+        if setting.multiplier > state.bound.peak:
+            state.bound.peak = setting.multiplier
         belief.drift(state.belief, state.t)
         if state.search.has_failed:
             state.search = search.Search(is_done=True)
