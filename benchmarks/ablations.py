@@ -36,6 +36,8 @@ ORDINARY = (
     "two_decades-momentum-linear",
     "mnist_autoencoder-momentum-linear",
     "mnist_autoencoder-adam-linear",
+    "cifar_autoencoder-momentum-constant",
+    "cifar_autoencoder-momentum-linear",
 )
 
 

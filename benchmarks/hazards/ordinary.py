@@ -145,6 +145,13 @@ def mnist_autoencoder(data: Path) -> Problem:
     return Problem((x, x), None, lambda: mlp(784, 128, 32, 128, 784), F.mse_loss)
 
 
+def cifar_autoencoder(data: Path) -> Problem:
+    """Standardised images: the net begins on a plateau, and many rates destroy it at the edge."""
+    (x, _), _ = cifar(data)
+    x = (x.flatten(1) - x.mean()) / x.std()
+    return Problem((x, x), None, lambda: mlp(768, 128, 32, 128, 768), F.mse_loss)
+
+
 def cifar_batch_norm(data: Path) -> Problem:
     train, test = cifar(data)
     return Problem(train, test, cifar_net)
@@ -215,6 +222,7 @@ PROBLEMS: dict[str, tuple[Callable[[Path], Problem], Half]] = {
     "digits_autoencoder": (digits_autoencoder, "tuning"),
     "low_rank": (low_rank, "tuning"),
     "mnist_autoencoder": (mnist_autoencoder, "tuning"),
+    "cifar_autoencoder": (cifar_autoencoder, "tuning"),
     "char_gpt": (char_gpt, "kept"),
     "fmnist_autoencoder": (fmnist_autoencoder, "kept"),
     "fmnist_2c2d": (fmnist_2c2d, "kept"),

@@ -34,11 +34,11 @@ any_floats = st.tuples(
 )
 
 
-@given(st.lists(any_floats, max_size=30), st.floats(0, 0.99), st.floats(1e-6, 10))
-def test_factors_are_positive_and_finite_whatever_is_seen(steps, beta, multiplier):
+@given(st.lists(any_floats, max_size=30), st.floats(0, 0.99), st.floats(1e-6, 10), st.booleans())
+def test_factors_are_positive_and_finite_whatever_is_seen(steps, beta, multiplier, builds_up):
     rule = RobustRule()
     state = rule.init()
-    setting = Setting(multiplier, beta)
+    setting = Setting(multiplier, beta, builds_up)
     for f, phi, f_plus, gradient, length in steps:
         step = Proposal(f, phi, 1e-7, 0.1, setting, Norms(gradient, length))
         decision = rule.judge(state, Observation(step, f_plus))
@@ -293,7 +293,13 @@ def answers(rule, steps=400, setting=PLAIN):
         if k >= 300:  # losses that rise while steep steps do not bend
             loss, bent = 1e4 * 1.05 ** (k - 300), 0.0
             gradient, slope = 1e6 * gradient, 1e6 * slope
-        resolution = slope if k % 100 > 90 else 0.0  # probes that see nothing
+        if k % 40 > 35:  # probes that are far less steep than the others
+            slope, bent = 1e-3 * slope, 1e-3 * bent
+        if k % 20 == 7:  # momentum that goes uphill
+            slope = -slope
+        if k % 20 == 13:  # a plateau that ends
+            bent = -slope
+        resolution = abs(slope) if k % 100 > 90 else 0.0  # probes that see nothing
         step = Proposal(loss, slope, resolution, scale, setting, Norms(gradient, length))
         given += judged(rule, state, step, bent)
         given.append(rule.notice(state, loss, scale, setting))
@@ -319,8 +325,7 @@ BOUNDS = {"plateau"}  # of losses that stand still: test_bound.py
 
 @pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS - BOUNDS))
 def test_a_part_left_out_changes_what_is_answered(part):
-    # Pace is for momentum alone.
-    setting = Setting(beta=0.9, builds_up=True) if part == "pace" else PLAIN
+    setting = Setting(beta=0.9, builds_up=True) if "SGD" in PARTS[part] else PLAIN
     without = RobustRule(without=frozenset({part}))
     assert answers(without, setting=setting) != answers(RobustRule(), setting=setting)
 
@@ -434,7 +439,72 @@ def test_a_step_that_bends_does_not_raise_the_scale(beta, builds_up):
     rule, state = climbing()
     decision = rule.judge(state, bent_by(BENDING + 0.01, beta, builds_up=builds_up))
     assert (decision.factor, decision.limit) == (1.0, "curvature")
+    rise = rule.judge(state, bent_by(BENDING - 0.01, beta, builds_up=builds_up)).factor
+    assert rise > 1.0 if not builds_up else rise == 1.0
     assert rule.judge(state, bent_by(BENDING - 0.01, beta, builds_up=builds_up)).factor > 1.0
+
+
+@pytest.mark.parametrize(("builds_up", "expected"), [(True, 1.0), (False, CLIMB)])
+def test_with_sgd_a_loss_that_falls_faster_than_promised_does_not_raise_the_scale(
+    builds_up, expected
+):
+    rule, state = climbing()
+    assert rule.judge(state, bent_by(-0.2, builds_up=builds_up)).factor == expected
+
+
+def uphill(curvature, *, is_early):
+    """A rule, and its state before a probe of momentum that goes uphill."""
+    rule, state = climbing()
+    state.belief.root_curvature = curvature
+    state.t = 100 if is_early else 1000
+    state.losses = state.t - 1
+    return rule, state
+
+
+@pytest.mark.parametrize("curvature", [1e-3, 1e3])
+def test_momentum_that_goes_uphill_moves_nothing_while_training_begins(curvature):
+    rule, state = uphill(curvature, is_early=True)
+    state.belief.variance = 0.2
+    found = bent_by(0.05)
+    found = replace(found, step=replace(found.step, slope=-0.001), loss_after=1.001)
+    decision = rule.judge(state, found)
+    assert (decision.factor, decision.limit) == (1.0, "momentum")
+    assert not rule.is_due(state)  # the next steps are carried on, too
+    state.rested = state.pause
+    assert rule.is_due(state)
+
+
+@pytest.mark.parametrize(("curvature", "expected"), [(1e-3, 1.2), (1e3, 1.0)])
+def test_later_momentum_that_goes_uphill_lowers_nothing(curvature, expected):
+    rule, state = uphill(curvature, is_early=False)
+    found = bent_by(0.05)
+    found = replace(found, step=replace(found.step, slope=-0.001), loss_after=1.001)
+    assert rule.judge(state, found).factor == expected
+
+
+@pytest.mark.parametrize("builds_up", [True, False])
+def test_with_sgd_three_faint_probes_in_a_row_replace_the_averages(builds_up):
+    rule, state = climbing()
+    faint = bent_by(0.05, builds_up=builds_up)
+    faint = replace(faint, step=replace(faint.step, slope=1e-4), loss_after=0.9999)
+    for _ in range(2):
+        rule.judge(state, faint)
+    assert state.belief.steepness > 0.5
+    rule.judge(state, faint)
+    if builds_up:
+        assert state.belief.steepness == pytest.approx(1e-3)
+    else:
+        assert state.belief.steepness > 0.5
+
+
+@pytest.mark.parametrize(("slope", "again"), [(0.39, None), (0.8, 0.2)])
+def test_with_sgd_a_step_too_far_that_promises_more_than_the_loss_is_shortened(slope, again):
+    rule, state = climbing()
+    state.belief.steepness = 10.0  # so that the rise of the loss alone is no reason
+    setting = Setting(beta=0.9, builds_up=True)
+    step = Proposal(1.0, slope, rate=0.1, setting=setting, norms=Norms(1.0, 0.1))
+    decision = rule.judge(state, Observation(step, 1.0))
+    assert decision.again == (again and pytest.approx(again))
 
 
 @pytest.mark.parametrize("loss", [1.0, 100.0])

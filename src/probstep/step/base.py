@@ -290,13 +290,12 @@ def has_momentum(groups: Groups) -> bool:
 
 def _momentum(group: dict[str, Any]) -> float:
     """Return the momentum, whatever its name; 0 if none of the usual names holds one."""
-    betas, beta = group.get("betas"), None
+    betas = group.get("betas")
+    beta: Any = group.get("beta")
     if betas is not None:
         beta = betas[0]
     elif "momentum" in group:
         beta = group["momentum"]
-    else:
-        beta = group.get("beta")
     is_number = type(beta) is float or isinstance(beta, int | Tensor)
     return float(beta) if is_number and 0 <= beta < 1 else 0.0
 

@@ -16,6 +16,9 @@ STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 CALM = 0.25  # a bend below it cannot be why losses rise: such a step gains what it promises, nearly
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 BENDING = 0.75  # the bend from which on a step does not raise the scale
+SMOOTH_PROBES = 2  # downhill in a row that hardly bent: with SGD, what a rise needs
+FAINT_PROBES = 3  # in a row, each so faint that the averages no longer hold:
+FAINT = 0.1  # of the average steepness
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
@@ -154,6 +157,8 @@ def count_bends(
     state.calm = state.calm + 1 if is_seen and bend < CALM else 0
     if step.slope > 0:  # of momentum that goes uphill nothing is known
         state.bent = state.bent + 1 if went_too_far(settings, step, bend) else 0
+        is_smooth = not is_bending(settings, step, bend)
+        state.smooth = min(state.smooth + 1, SMOOTH_PROBES) if is_smooth else 0
 
 
 def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
@@ -163,9 +168,65 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend:
         return max(settings.target / bend, DOWN) if is_lasting else 1.0
     if is_bending(settings, step, bend) or not search.is_visible(step):
         return 1.0
+    if is_unclear(settings, state, step, bend):
+        return 1.0
     largest = largest_scales(settings, state, step.setting).cautious / scale_of(step)
     quickest = min(_climb(settings, state, step), _pace(settings, state, step, bend))
     return min(quickest, max(largest * built_up(state, step), 1.0))
+
+
+def is_uphill(settings: Settings, step: Proposal) -> bool:
+    """Say whether SGD's momentum goes uphill: then a probe tells nothing of the rate."""
+    setting = step.setting
+    is_carried = step.slope <= 0 and setting.beta > 0 and setting.builds_up
+    return is_carried and "uphill" not in settings.without
+
+
+def is_unclear(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
+    """Say whether a probe of SGD is no reason to raise the scale, though its step does not bend.
+
+    SGD's steps grow with their gradients. Where the loss falls faster than its slope promises, a plateau
+    ends: the gradients grow by themselves, and a rise would meet the slope behind the edge. Where the
+    last step downhill bent, a valley is crossed, and one step along its floor shows little of it.
+    """
+    if not step.setting.builds_up:
+        return False
+    if is_uphill(settings, step) and is_beginning(state):
+        return True
+    if "edge" not in settings.without and step.slope > 0 and bend < -search.STRAIGHT:
+        return True
+    return state.smooth < SMOOTH_PROBES and "smooth" not in settings.without
+
+
+def are_outdated(settings: Settings, state: RobustState, step: Proposal) -> bool:
+    """Say whether SGD's averages no longer hold: several probes in a row were far less steep than they.
+
+    After a step into a steep wall they would keep the scale down for thousands of steps. With Adam,
+    whose steps do not grow with their gradients, a steep moment is worth remembering.
+    """
+    is_faint = abs(step.slope) < FAINT * step.rate * state.belief.steepness
+    state.faint = state.faint + 1 if is_faint and step.setting.builds_up else 0
+    if state.faint < FAINT_PROBES or "anew" in settings.without:
+        return False
+    state.faint = 0
+    return True
+
+
+def affordable_part(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
+    """Return the part of a step of SGD that its loss can pay for; 1 for all of it.
+
+    A step that goes too far, and whose noise would cost more than the whole loss, has come to a wall.
+
+    >>> from probstep import RobustRule
+    >>> step = Proposal(loss=1.0, slope=8.0, setting=Setting(builds_up=True))
+    >>> round(affordable_part(RobustRule(), RobustState(), step, bend=2.0), 3)
+    0.2
+    """
+    most, excess = max(step.loss, state.bound.recent), bound.excess(step.slope, step.setting)
+    is_wall = step.setting.builds_up and 0 < most < excess and went_too_far(settings, step, bend)
+    if not is_wall or "wall" in settings.without:
+        return 1.0
+    return max(bound.NOISE * most / excess, LEAST_SCALE)
 
 
 def is_paced(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
@@ -192,6 +253,8 @@ def name_of(
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
+    if is_uphill(settings, step):
+        return "momentum"
     if aimed <= largest or is_bending(settings, step, bend):
         return "curvature"
     if largest == _pace(settings, state, step, bend):

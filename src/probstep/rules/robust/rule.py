@@ -50,6 +50,11 @@ PARTS = {
     "level": "surprises in short order begin these averages anew",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
+    "wall": "with SGD a step too far that promises more than the loss is shortened at once",
+    "uphill": "with SGD a probe of momentum that goes uphill moves nothing",
+    "edge": "with SGD a loss that falls faster than its slope promises does not raise the scale",
+    "smooth": "with SGD a rise needs two steps downhill in a row that hardly bend",
+    "anew": "with SGD the averages of probes begin anew after three that were far less steep",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
 }
 
@@ -137,7 +142,8 @@ class RobustRule:
     def search_again(self, state: RobustState) -> None:
         """Forget everything that is measured in units of the rate; the losses stay known."""
         state.forwards = 0  # a new search, a new budget
-        state.unseen = state.straight = state.calm = state.bent = 0
+        state.unseen = state.straight = state.calm = state.bent = state.faint = 0
+        state.smooth = limits.SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = 0.0
 
@@ -258,14 +264,24 @@ class RobustRule:
             ratio = -math.inf
         if not state.search.is_done:
             return self._search(state, seen, ratio)
-        if seen.tries < TRIES and self._is_bad(state, seen):
-            return self._shorten(state, ratio)
+        bend = 2 - ratio
+        if seen.tries < TRIES:
+            again = self._part_to_keep(state, seen, bend)
+            if again < 1:
+                belief.doubt(state.belief)
+                state.bound.lowered_scale = 0.0
+                return Decision(1.0, ratio, "reject", again)
         if not math.isfinite(seen.loss_after):
             return Decision(DOWN, ratio, "down")
-        is_visible, bend = search.is_visible(step), 2 - ratio
+        is_visible = search.is_visible(step)
         limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
+        if limits.are_outdated(self, state, step):
+            belief.begin_anew(state.belief)
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
+        if limits.is_uphill(self, step):
+            aimed = max(aimed, 1.0)
+            state.pause = state.rested + limits.PAUSE  # the next steps are carried on, too
         largest = limits.largest_factor(self, state, step, bend)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
@@ -317,16 +333,17 @@ class RobustRule:
         is_high = rise > usual + search.VISIBLE * step.resolution
         return is_high and "shortening" not in self.without
 
-    def _shorten(self, state: RobustState, ratio: float) -> Decision:
+    def _part_to_keep(self, state: RobustState, seen: Observation, bend: float) -> float:
+        """Return the part of a step that is probed again if the step is bad; 1 if it is not.
+
+        Nothing is learnt from a bad one: the curvature out there is not that of the step to come.
+        """
+        if not self._is_bad(state, seen):
+            return limits.affordable_part(self, state, seen.step, bend)
         least, most = SHORTER
-        again = least
-        if math.isfinite(ratio):
-            # Nothing is learnt from it: the curvature out there is not that of the step to come.
-            bend = 2 - ratio
-            again = min(max(self.target / bend, least), most) if bend > 0 else most
-        belief.doubt(state.belief)
-        state.bound.lowered_scale = 0.0
-        return Decision(1.0, ratio, "reject", again)
+        if not math.isfinite(bend):
+            return least
+        return min(max(self.target / bend, least), most) if bend > 0 else most
 
     def _learn(self, state: RobustState, seen: Observation, *, with_curvature: bool = True) -> None:
         with_curvature = with_curvature and "curvature" not in self.without
