@@ -622,6 +622,26 @@ def test_a_closure_with_a_habit_may_use_a_single_parameter_for_once(used, has_ba
     torch.testing.assert_close(ends[0], ends[1], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("odd", range(3, 9))
+@pytest.mark.parametrize("every", [1, 3, 8])
+def test_old_gradients_do_not_pass_for_new_ones_where_most_parameters_are_frozen(every, odd):
+    moves = [i % every == every - 1 for i in range(64)]
+    weights = [nn.Parameter(torch.ones(1), requires_grad=moving) for moving in moves]
+    moving = [p for p in weights if p.requires_grad]
+    opt = ProbStep(torch.optim.SGD(weights, lr=1e-9), FROZEN)  # so low that no weight moves
+    for step in range(10):
+
+        def closure(step=step):
+            loss = (step + 1) * torch.cat(moving).square().sum()
+            if step != odd:
+                opt.zero_grad()
+                loss.backward()
+            return loss
+
+        opt.step(closure)
+        assert [p.grad.item() for p in moving] == [2.0 * (step + 1)] * len(moving)
+
+
 def test_zero_grad_is_the_optimizers_own_where_it_has_one():
     class Careful(torch.optim.SGD):
         cleared = 0

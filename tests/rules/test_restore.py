@@ -71,7 +71,7 @@ THE_SAME_NOW = {
     "calm": 0,
     "bent": 0,
     "smooth": 2,
-    "faint": 0,
+    "flat": 0,
     "held": 0,
     "rested": 1.0,
     "pause": 0.0,
@@ -125,7 +125,7 @@ def test_the_keys_of_a_state_never_change():
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
-VERSION_0_8_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in ("smooth", "faint")}
+VERSION_0_8_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in ("smooth", "flat")}
 VERSION_0_7_0 = {k: v for k, v in VERSION_0_8_0.items() if k != "calm"}
 VERSION_0_7_0["search"] = VERSION_0_2_0["search"]
 VERSION_0_6_0 = {k: v for k, v in VERSION_0_7_0.items() if k not in ("rested", "pause")}

@@ -483,18 +483,55 @@ def test_later_momentum_that_goes_uphill_lowers_nothing(curvature, expected):
 
 
 @pytest.mark.parametrize("builds_up", [True, False])
-def test_with_sgd_three_faint_probes_in_a_row_replace_the_averages(builds_up):
+def test_with_sgd_three_flat_probes_in_a_row_replace_the_averages(builds_up):
     rule, state = climbing()
-    faint = bent_by(0.05, builds_up=builds_up)
-    faint = replace(faint, step=replace(faint.step, slope=1e-4), loss_after=0.9999)
+    state.belief.root_curvature = state.belief.relative_slope = 1e3
+    flat = bent_by(0.05, builds_up=builds_up)
+    flat = replace(flat, step=replace(flat.step, slope=1e-4), loss_after=0.9999)
     for _ in range(2):
-        rule.judge(state, faint)
+        rule.judge(state, flat)
     assert state.belief.steepness > 0.5
-    rule.judge(state, faint)
+    rule.judge(state, flat)
+    belief = state.belief
     if builds_up:
-        assert state.belief.steepness == pytest.approx(1e-3)
+        assert belief.steepness == belief.relative_slope == pytest.approx(1e-3)
+        assert belief.root_curvature < 1
     else:
-        assert state.belief.steepness > 0.5
+        assert min(belief.steepness, belief.relative_slope, belief.root_curvature) > 0.5
+
+
+@pytest.mark.parametrize(("slope", "resolution"), [(-1e-4, 0.0), (1e-4, 1e-4)])
+def test_a_flat_probe_uphill_or_one_that_sees_nothing_does_not_replace_the_averages(
+    slope, resolution
+):
+    rule, state = climbing()
+    flat = bent_by(0.05)
+    step = replace(flat.step, slope=slope, resolution=resolution)
+    for _ in range(4):
+        rule.judge(state, replace(flat, step=step, loss_after=1.0 - slope))
+    assert state.belief.steepness > 0.5
+    rule.judge(
+        state, replace(flat, step=replace(step, slope=1e-4, resolution=0.0), loss_after=0.9999)
+    )
+    assert state.belief.steepness == pytest.approx(1e-3)
+
+
+def test_with_sgd_a_step_that_had_to_be_shortened_does_not_raise_the_scale():
+    rule, state = climbing()
+    for tries, expected in ((2, 1.0), (1, 1.0)):
+        decision = rule.judge(state, replace(bent_by(0.2), tries=tries))
+        assert (decision.factor, decision.limit) == (expected, "curvature")
+    assert rule.judge(state, bent_by(0.2)).factor > 1.0
+
+
+def test_with_sgd_a_probe_that_sees_nothing_does_not_end_the_wait_after_a_bend():
+    rule, state = climbing()
+    rule.judge(state, bent_by(BENDING + 0.01))
+    unseen = bent_by(0.2)
+    for _ in range(3):
+        rule.judge(state, replace(unseen, step=replace(unseen.step, resolution=1.0)))
+    assert rule.judge(state, bent_by(0.2)).factor == 1.0
+    assert rule.judge(state, bent_by(0.2)).factor > 1.0
 
 
 @pytest.mark.parametrize(("slope", "again"), [(0.39, None), (0.8, 0.2)])

@@ -166,10 +166,16 @@ def _renewing_pass(
     """Run a closure that is expected to run backward, and to make new gradients.
 
     Some parameters are witnesses: to remember the gradients of all would take longer than all the rest.
+    (A closure that for once clears and fills only the gradients of others is taken for one that ran no
+    backward. A second backward then raises.)
     """
-    witnesses = [params[0], *params[1 :: max(1, len(params) // WITNESSES)]]
+    witnesses = params[:: -(-len(params) // WITNESSES)]
     # Weak references: if the closure drops gradients, their memory is free for the new ones.
     before = [_weakly(p.grad) for p in witnesses]
+    if (
+        None in before
+    ):  # without a gradient before, a witness cannot show that old ones were cleared
+        witnesses, before = params, [_weakly(p.grad) for p in params]
     is_view = params[0].grad is not None and params[0].grad._is_view()
     loss = _run(closure, recording)
     check(loss)
@@ -193,7 +199,7 @@ def _has_run(
     """Say whether a closure has run backward, from what its witnesses had before and have now."""
     if any(_is_new(p, was) for p, was in zip(witnesses, before, strict=True)):
         return True
-    if any(p.grad is not None for p in witnesses):
+    if len(witnesses) == len(params) or all(p.grad is not None for p in witnesses):
         return False  # it has cleared nothing, and what the others have is old
     return any(p.grad is not None for p in params)  # it has cleared all, so what there is is new
 

@@ -88,12 +88,6 @@ def doubt(belief: Belief, variance: float = UNKNOWN) -> None:
     belief.variance = max(belief.variance, variance)
 
 
-def begin_anew(belief: Belief) -> None:
-    """Let the next probe replace all averages."""
-    belief.probes = 0
-    doubt(belief)
-
-
 def learn(belief: Belief, news: Mapping[str, float], floors: Mapping[str, float] = FLOORS) -> None:
     """Average what a probe measured, with the weight that a Kalman filter gives a variance of 1.
 

@@ -115,6 +115,15 @@ def gain(bound: Bound, count: int) -> tuple[float, float]:
     return (bound.older - bound.recent) / between, deviation * math.sqrt(squares) / between
 
 
+def size(bound: Bound) -> float:
+    """Return how large losses are: their mean, or how much they differ where that is more.
+
+    >>> size(Bound(recent=-3.0)), size(Bound())
+    (3.0, 0.0)
+    """
+    return math.hypot(bound.recent, DEVIATIONS * bound.error)
+
+
 def excess(slope: float, setting: Setting) -> float:
     """Return N = phi / (4 (1 - beta)), the excess of the loss that noise causes at a step's rate.
 

@@ -16,9 +16,9 @@ STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 CALM = 0.25  # a bend below it cannot be why losses rise: such a step gains what it promises, nearly
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 BENDING = 0.75  # the bend from which on a step does not raise the scale
-SMOOTH_PROBES = 2  # downhill in a row that hardly bent: with SGD, what a rise needs
-FAINT_PROBES = 3  # in a row, each so faint that the averages no longer hold:
-FAINT = 0.1  # of the average steepness
+SMOOTH_PROBES = 2  # downhill in a row that are not bending: with SGD, what a rise needs
+FLAT = 0.1  # of the average steepness: a probe below it is flat
+FLAT_PROBES = 3  # in a row, after which SGD's averages begin anew
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
@@ -157,8 +157,10 @@ def count_bends(
     state.calm = state.calm + 1 if is_seen and bend < CALM else 0
     if step.slope > 0:  # of momentum that goes uphill nothing is known
         state.bent = state.bent + 1 if went_too_far(settings, step, bend) else 0
-        is_smooth = not is_bending(settings, step, bend)
-        state.smooth = min(state.smooth + 1, SMOOTH_PROBES) if is_smooth else 0
+    if is_shortened or is_bending(settings, step, bend):
+        state.smooth = 0
+    elif is_seen:
+        state.smooth = min(state.smooth + 1, SMOOTH_PROBES)
 
 
 def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
@@ -176,7 +178,7 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend:
 
 
 def is_uphill(settings: Settings, step: Proposal) -> bool:
-    """Say whether SGD's momentum goes uphill: then a probe tells nothing of the rate."""
+    """Say whether SGD's momentum goes uphill: then a probe is no reason to lower the scale."""
     setting = step.setting
     is_carried = step.slope <= 0 and setting.beta > 0 and setting.builds_up
     return is_carried and "uphill" not in settings.without
@@ -187,7 +189,8 @@ def is_unclear(settings: Settings, state: RobustState, step: Proposal, bend: flo
 
     SGD's steps grow with their gradients. Where the loss falls faster than its slope promises, a plateau
     ends: the gradients grow by themselves, and a rise would meet the slope behind the edge. Where the
-    last step downhill bent, a valley is crossed, and one step along its floor shows little of it.
+    last step downhill bent, or had to be shortened, SGD may be crossing a valley, and one step along its
+    floor shows little of its walls.
     """
     if not step.setting.builds_up:
         return False
@@ -202,27 +205,27 @@ def are_outdated(settings: Settings, state: RobustState, step: Proposal) -> bool
     """Say whether SGD's averages no longer hold: several probes in a row were far less steep than they.
 
     After a step into a steep wall they would keep the scale down for thousands of steps. With Adam,
-    whose steps do not grow with their gradients, a steep moment is worth remembering.
+    whose steps do not grow with their gradients, a steep moment is worth remembering. The probe that
+    replaces them must see a slope downhill.
     """
-    is_faint = abs(step.slope) < FAINT * step.rate * state.belief.steepness
-    state.faint = state.faint + 1 if is_faint and step.setting.builds_up else 0
-    if state.faint < FAINT_PROBES or "anew" in settings.without:
-        return False
-    state.faint = 0
-    return True
+    is_flat = abs(step.slope) < FLAT * step.rate * state.belief.steepness
+    state.flat = state.flat + 1 if is_flat and step.setting.builds_up else 0
+    is_usable = step.slope > 0 and search.is_visible(step)
+    return state.flat >= FLAT_PROBES and is_usable and "anew" not in settings.without
 
 
 def affordable_part(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
     """Return the part of a step of SGD that its loss can pay for; 1 for all of it.
 
     A step that goes too far, and whose noise would cost more than the whole loss, has come to a wall.
+    Losses that hover about zero are as large as they differ.
 
     >>> from probstep import RobustRule
     >>> step = Proposal(loss=1.0, slope=8.0, setting=Setting(builds_up=True))
     >>> round(affordable_part(RobustRule(), RobustState(), step, bend=2.0), 3)
     0.2
     """
-    most, excess = max(step.loss, state.bound.recent), bound.excess(step.slope, step.setting)
+    most, excess = max(step.loss, bound.size(state.bound)), bound.excess(step.slope, step.setting)
     is_wall = step.setting.builds_up and 0 < most < excess and went_too_far(settings, step, bend)
     if not is_wall or "wall" in settings.without:
         return 1.0
@@ -253,9 +256,11 @@ def name_of(
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    if is_uphill(settings, step):
+    if is_uphill(settings, step) and largest <= 1:
         return "momentum"
     if aimed <= largest or is_bending(settings, step, bend):
+        return "curvature"
+    if is_unclear(settings, state, step, bend):
         return "curvature"
     if largest == _pace(settings, state, step, bend):
         return "momentum"

@@ -50,10 +50,10 @@ PARTS = {
     "level": "surprises in short order begin these averages anew",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
-    "wall": "with SGD a step too far that promises more than the loss is shortened at once",
-    "uphill": "with SGD a probe of momentum that goes uphill moves nothing",
+    "wall": "with SGD a step too far whose noise costs more than the loss is shortened at once",
+    "uphill": "with SGD a probe of momentum that goes uphill lowers nothing, nor raises it at first",
     "edge": "with SGD a loss that falls faster than its slope promises does not raise the scale",
-    "smooth": "with SGD a rise needs two steps downhill in a row that hardly bend",
+    "smooth": "with SGD a step that bends keeps the next probe from raising the scale, too",
     "anew": "with SGD the averages of probes begin anew after three that were far less steep",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
 }
@@ -142,7 +142,7 @@ class RobustRule:
     def search_again(self, state: RobustState) -> None:
         """Forget everything that is measured in units of the rate; the losses stay known."""
         state.forwards = 0  # a new search, a new budget
-        state.unseen = state.straight = state.calm = state.bent = state.faint = 0
+        state.unseen = state.straight = state.calm = state.bent = state.flat = 0
         state.smooth = limits.SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = 0.0
@@ -276,17 +276,19 @@ class RobustRule:
         is_visible = search.is_visible(step)
         limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
         if limits.are_outdated(self, state, step):
-            belief.begin_anew(state.belief)
+            state.belief, state.flat = belief.Belief(), 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
-        if limits.is_uphill(self, step):
+        is_uphill = limits.is_uphill(self, step)
+        if is_uphill:
             aimed = max(aimed, 1.0)
             state.pause = state.rested + limits.PAUSE  # the next steps are carried on, too
         largest = limits.largest_factor(self, state, step, bend)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, step, bend)
-        bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
+        if not is_uphill:
+            bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
         if factor > 1:
             state.rested = 0.0
             state.pause = limits.PAUSE if limits.is_paced(self, state, step, bend) else 0.0
@@ -338,12 +340,13 @@ class RobustRule:
 
         Nothing is learnt from a bad one: the curvature out there is not that of the step to come.
         """
+        affordable = limits.affordable_part(self, state, seen.step, bend)
         if not self._is_bad(state, seen):
-            return limits.affordable_part(self, state, seen.step, bend)
+            return affordable
         least, most = SHORTER
         if not math.isfinite(bend):
             return least
-        return min(max(self.target / bend, least), most) if bend > 0 else most
+        return min(max(self.target / bend, least), most, affordable) if bend > 0 else most
 
     def _learn(self, state: RobustState, seen: Observation, *, with_curvature: bool = True) -> None:
         with_curvature = with_curvature and "curvature" not in self.without

@@ -24,8 +24,8 @@ class RobustState:
         straight: The probes in a row that saw a slope and no bend.
         calm: The probes in a row that saw a slope and hardly a bend.
         bent: The probes in a row whose step went too far.
-        smooth: The probes downhill in a row, up to two, that hardly bent.
-        faint: The probes in a row that were far less steep than the average.
+        smooth: The probes downhill in a row, up to two, that were not bending nor shortened.
+        flat: The probes in a row that were far less steep than the average.
         rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
         pause: What it must be before the next probe, unless a surprise asks for one.
         held: The losses that surely rose, and would have lowered the scale had the probes not been calm.
@@ -44,7 +44,7 @@ class RobustState:
     calm: int = 0
     bent: int = 0
     smooth: int = 2
-    faint: int = 0
+    flat: int = 0
     held: int = 0
     rested: float = 0.0
     pause: float = 0.0
@@ -65,7 +65,7 @@ class RobustState:
             calm=(0, math.inf),
             bent=(0, math.inf),
             smooth=(0, 2),
-            faint=(0, math.inf),
+            flat=(0, math.inf),
             held=(0, math.inf),
             rested=(0.0, math.inf),
             pause=(0.0, math.inf),
@@ -115,7 +115,7 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return what 0.3.0 to 0.8.0 saved, with what they did not know yet."""
-    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0, "smooth": 2, "faint": 0}
+    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0, "smooth": 2, "flat": 0}
     completed = unknown | dict(plain)
     for part, numbers in NOT_KNOWN_YET.items():
         told = plain.get(part)
