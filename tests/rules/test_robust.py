@@ -325,6 +325,7 @@ BOUNDS = {"plateau"}  # of losses that stand still: test_bound.py
 
 @pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS - BOUNDS))
 def test_a_part_left_out_changes_what_is_answered(part):
+    # A part that is for SGD alone says so.
     setting = Setting(beta=0.9, builds_up=True) if "SGD" in PARTS[part] else PLAIN
     without = RobustRule(without=frozenset({part}))
     assert answers(without, setting=setting) != answers(RobustRule(), setting=setting)

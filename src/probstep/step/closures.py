@@ -172,9 +172,8 @@ def _renewing_pass(
     witnesses = params[:: -(-len(params) // WITNESSES)]
     # Weak references: if the closure drops gradients, their memory is free for the new ones.
     before = [_weakly(p.grad) for p in witnesses]
-    if (
-        None in before
-    ):  # without a gradient before, a witness cannot show that old ones were cleared
+    if None in before:
+        # A witness without a gradient cannot show whether old ones are cleared: remember all.
         witnesses, before = params, [_weakly(p.grad) for p in params]
     is_view = params[0].grad is not None and params[0].grad._is_view()
     loss = _run(closure, recording)

@@ -79,8 +79,7 @@ def renewed(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def drift(belief: Belief, t: int) -> None:
     """Be less sure at step t than at the step before."""
-    variance = belief.variance + max(DRIFT / t, LEAST_DRIFT)
-    belief.variance = variance if variance < UNKNOWN else UNKNOWN
+    belief.variance = min(UNKNOWN, belief.variance + max(DRIFT / t, LEAST_DRIFT))
 
 
 def doubt(belief: Belief, variance: float = UNKNOWN) -> None:

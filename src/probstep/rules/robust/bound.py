@@ -180,17 +180,17 @@ def allowed(
     """
     fallen, error = gain(bound, count)
     recent, older, deviation = bound.recent, bound.older, DEVIATIONS * bound.error
-    size = math.hypot(recent, deviation)
+    whole = size(bound)
     if heeds_scatter and 0 < recent < deviation:
         # A gain, or a rate that is too high, is seen only after many more losses, by this square.
-        size *= max((recent / deviation) ** 2, LEAST_SHARE)
+        whole *= max((recent / deviation) ** 2, LEAST_SHARE)
     kept, weight, above = 1.0, PAST, 1.0
     if setting.multiplier < bound.peak:
         kept = _scheduled(setting) / bound.peak  # what a decay has left of the rate
         weight, above = DECAY * kept, DECAY_OF_ALL
     elif is_early and older > 0:
         above = 1 + min(recent / older, 1.0)
-    hope, most = min(error, HOPE * size), math.inf
+    hope, most = min(error, HOPE * whole), math.inf
     if recent > 0:
         most = recent * above
         if heeds_plateaus:
@@ -199,7 +199,7 @@ def allowed(
     if error == math.inf:
         return Allowed(unit * min(max(weight * fallen, hope), most), math.inf)
     cautious = max(weight * (fallen + CAUTIOUS * error), hope)
-    certain = max(weight * (fallen + CERTAIN * error), hope, LEAST_HOPE * size)
+    certain = max(weight * (fallen + CERTAIN * error), hope, LEAST_HOPE * whole)
     return Allowed(unit * min(cautious, most), unit * min(certain, most))
 
 

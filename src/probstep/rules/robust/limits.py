@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ..protocol import Observation, Proposal, Setting
 from . import belief, bound, search
-from .state import RobustState
+from .state import SMOOTH_PROBES, RobustState
 
 LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
 DOWN = 0.5  # the smallest factor for the scale, per step and per probe
@@ -16,7 +16,6 @@ STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 CALM = 0.25  # a bend below it cannot be why losses rise: such a step gains what it promises, nearly
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 BENDING = 0.75  # the bend from which on a step does not raise the scale
-SMOOTH_PROBES = 2  # downhill in a row that are not bending: with SGD, what a rise needs
 FLAT = 0.1  # of the average steepness: a probe below it is flat
 FLAT_PROBES = 3  # in a row, after which SGD's averages begin anew
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
@@ -258,9 +257,8 @@ def name_of(
     """Name what keeps a probe's factor from being higher, for the history."""
     if is_uphill(settings, step) and largest <= 1:
         return "momentum"
-    if aimed <= largest or is_bending(settings, step, bend):
-        return "curvature"
-    if is_unclear(settings, state, step, bend):
+    is_restrained = is_bending(settings, step, bend) or is_unclear(settings, state, step, bend)
+    if aimed <= largest or is_restrained:
         return "curvature"
     if largest == _pace(settings, state, step, bend):
         return "momentum"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ..protocol import Decision, Observation, Proposal, Setting
 from . import alarm, belief, bound, limits, search
 from .limits import DOWN, LEAST_SCALE, scale_of
-from .state import RobustState, restore
+from .state import SMOOTH_PROBES, RobustState, restore
 
 REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
@@ -143,7 +143,7 @@ class RobustRule:
         """Forget everything that is measured in units of the rate; the losses stay known."""
         state.forwards = 0  # a new search, a new budget
         state.unseen = state.straight = state.calm = state.bent = state.flat = 0
-        state.smooth = limits.SMOOTH_PROBES
+        state.smooth = SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = 0.0
 

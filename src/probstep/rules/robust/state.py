@@ -11,6 +11,8 @@ from .belief import Belief, renewed
 from .bound import Bound
 from .search import Search
 
+SMOOTH_PROBES = 2  # downhill in a row that are not bending: with SGD, what a rise needs
+
 
 @dataclass(slots=True)
 class RobustState:
@@ -43,7 +45,7 @@ class RobustState:
     straight: int = 0
     calm: int = 0
     bent: int = 0
-    smooth: int = 2
+    smooth: int = SMOOTH_PROBES
     flat: int = 0
     held: int = 0
     rested: float = 0.0
@@ -64,7 +66,7 @@ class RobustState:
             straight=(0, math.inf),
             calm=(0, math.inf),
             bent=(0, math.inf),
-            smooth=(0, 2),
+            smooth=(0, SMOOTH_PROBES),
             flat=(0, math.inf),
             held=(0, math.inf),
             rested=(0.0, math.inf),
@@ -115,8 +117,8 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return what 0.3.0 to 0.8.0 saved, with what they did not know yet."""
-    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0, "smooth": 2, "flat": 0}
-    completed = unknown | dict(plain)
+    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0, "flat": 0}
+    completed = unknown | {"smooth": SMOOTH_PROBES} | dict(plain)
     for part, numbers in NOT_KNOWN_YET.items():
         told = plain.get(part)
         if isinstance(told, Mapping):
