@@ -87,6 +87,27 @@ def copying(seed: int) -> Training:
     return supervised(net, draw, 900, loss=loss)
 
 
+def parity(bits: int, hidden: int, steps: int) -> Callable[[int], Training]:
+    """Return what builds the training on the parity of some of twenty bits.
+
+    No single bit tells anything of the answer: a net of one hidden layer stands on a plateau that the
+    noise of the batches hides, until it has found the right ones.
+    """
+
+    def build(seed: int) -> Training:
+        stream = generator(seed)
+
+        def draw(count: int) -> Batch:
+            x = torch.randint(0, 2, (count, 20), generator=stream) * 2.0 - 1.0
+            return x, (x[:, :bits].prod(1, keepdim=True) + 1) / 2
+
+        net, held = mlp(20, hidden, 1), draw(2000)
+        loss = F.binary_cross_entropy_with_logits
+        return supervised(net, lambda _: draw(64), steps, mean_loss(net, held, loss), loss)
+
+    return build
+
+
 def converged(
     change: Callable[[Batch], Batch], make: Make, head: bool = False, steps: int = 800
 ) -> Callable[[int], Training]:
@@ -105,6 +126,40 @@ def converged(
         old, new = sampler(*train, 32, seed + 1), sampler(*later, 32, seed + 2)
         draw = new if head else lambda t: old(t) if t < 200 else new(t)
         return supervised(net, draw, steps, mean_loss(net, later))
+
+    return build
+
+
+def rosenbrock(at: Tensor) -> Tensor:
+    """A bent valley; its lowest point is (1, 1)."""
+    x, y = at
+    return (1 - x) ** 2 + 100 * (y - x**2) ** 2
+
+
+def beale(at: Tensor) -> Tensor:
+    """A flat valley between steep walls; its lowest point is (3, 0.5)."""
+    x, y = at
+    terms = [(c - x * (1 - y**k)) ** 2 for k, c in ((1, 1.5), (2, 2.25), (3, 2.625))]
+    return torch.stack(terms).sum()
+
+
+def in_valley(
+    height: Callable[[Tensor], Tensor], start: tuple[float, float], steps: int = 1500
+) -> Callable[[int], Training]:
+    """Return what builds the descent of a function of two numbers, without noise.
+
+    A step along the floor of a valley shows little of its walls, and a rate that is too high only
+    across it lets the loss grow by some factor at every step.
+    """
+
+    def build(seed: int) -> Training:
+        shift = 0.05 * torch.randn(2, generator=generator(seed))
+        at = nn.Parameter(torch.tensor(start) + shift)
+
+        def measure() -> float:
+            return height(at).item()
+
+        return Training(steps, alone([at], lambda _: None, lambda _: height(at)), measure)
 
     return build
 
@@ -198,6 +253,16 @@ FLAT: tuple[Hazard, ...] = (
             "momentum",
             0.1,
         ),
+    ),
+    *pair(
+        "plateau",
+        Hazard("parity-sgd", parity(bits=3, hidden=64, steps=1500), "sgd", 0.1),
+        Hazard("parity-momentum", parity(bits=3, hidden=128, steps=1500), "momentum", 0.03),
+    ),
+    *pair(
+        "valley",
+        Hazard("rosenbrock-sgd", in_valley(rosenbrock, (-1.2, 1.0)), "sgd", 1e-3),
+        Hazard("beale-sgd", in_valley(beale, (1.0, 1.0)), "sgd", 1e-3),
     ),
     *pair(
         "deep without norm",

@@ -190,7 +190,7 @@ def test_a_surprise_leaves_what_probes_have_said():
 
 def test_the_probe_that_a_surprise_asks_for_does_not_wait_for_the_budget():
     rule = RobustRule()
-    state, _ = trained(100.0)
+    state, _ = trained(5.0)
     at_once, per_step = rule.budget
     state.forwards = int(at_once + per_step * state.t) + 1
     assert rule.is_due(state)
@@ -200,7 +200,25 @@ def test_the_probe_that_a_surprise_asks_for_does_not_wait_for_the_budget():
 
 def test_without_the_reserve_that_probe_waits():
     rule = RobustRule(without=frozenset({"reserve"}))
-    state, _ = trained(100.0, rule=rule)
+    state, _ = trained(5.0, rule=rule)
     at_once, per_step = rule.budget
     state.forwards = int(at_once + per_step * state.t) + 1
+    assert not rule.is_due(state)
+
+
+@pytest.mark.parametrize(("loss", "is_due"), [(9.0, False), (11.0, True)])
+def test_a_loss_ten_times_as_large_as_usual_is_probed_whatever_it_costs(loss, is_due):
+    rule = RobustRule(budget=(0.0, 0.0))
+    state = rule.init()
+    state.search.is_done = True
+    for _ in range(50):
+        rule.notice(state, 1.0, 0.1, Setting())
+    rule.notice(state, loss, 0.1, Setting())
+    assert state.alarm.is_asking
+    assert rule.is_due(state) is is_due
+    without = RobustRule(budget=(0.0, 0.0), without=frozenset({"explosion"}))
+    assert not without.is_due(state)
+    rule.judge(
+        state, Observation(Proposal(1.0, slope=0.0), 1.0)
+    )  # it sees nothing, and is not repeated
     assert not rule.is_due(state)

@@ -71,7 +71,6 @@ THE_SAME_NOW = {
     "calm": 0,
     "bent": 0,
     "smooth": 2,
-    "flat": 0,
     "held": 0,
     "rested": 1.0,
     "pause": 0.0,
@@ -125,7 +124,9 @@ def test_the_keys_of_a_state_never_change():
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
-VERSION_0_8_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in ("smooth", "flat")}
+ALARM_0_9_0 = {k: v for k, v in FRESH["alarm"].items() if k != "is_exploding"}
+VERSION_0_9_0 = THE_SAME_NOW | {"flat": 0, "alarm": ALARM_0_9_0}
+VERSION_0_8_0 = {k: v for k, v in VERSION_0_9_0.items() if k not in ("smooth", "flat")}
 VERSION_0_7_0 = {k: v for k, v in VERSION_0_8_0.items() if k != "calm"}
 VERSION_0_7_0["search"] = VERSION_0_2_0["search"]
 VERSION_0_6_0 = {k: v for k, v in VERSION_0_7_0.items() if k not in ("rested", "pause")}
@@ -145,6 +146,7 @@ EARLIER = [
     VERSION_0_6_0,
     VERSION_0_7_0,
     VERSION_0_8_0,
+    VERSION_0_9_0,
 ]
 
 

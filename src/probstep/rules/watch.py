@@ -159,7 +159,7 @@ class WatchRule:
         """Learn from a look at one length, and say whether to look at another."""
         robust, step = state.robust, seen.step
         robust.forwards += 1
-        robust.alarm.is_asking = False  # this look is the answer
+        robust.alarm.is_asking = robust.alarm.is_exploding = False  # this look is the answer
         if seen.tries == 1:
             # Where earlier probes have found the limit, a bend is no roughness.
             robust.search = search.Search(has_looked=state.limit.probes > 0)

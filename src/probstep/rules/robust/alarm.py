@@ -18,6 +18,7 @@ KNOWN_AFTER = 4  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = 0.05  # of a loss in the mean: it is taken over about 20 steps
 FADE = 0.9  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
+EXPLOSION = 10.0  # times the size of usual losses: it may grow by as much again at every step
 RISES = 5  # in a row: of losses that noise alone makes, one in 720 ends such a row
 
 
@@ -32,6 +33,7 @@ class Alarm:
         last: The last loss; infinite before there is one.
         rises: How many losses in a row were higher than the one before.
         is_asking: Whether no probe has answered the last one yet.
+        is_exploding: Whether that one was so high that its probe must not wait for a budget.
     """
 
     mean: float = 0.0
@@ -40,6 +42,7 @@ class Alarm:
     last: float = math.inf
     rises: int = 0
     is_asking: bool = False
+    is_exploding: bool = False
 
     def __post_init__(self) -> None:
         refuse_outside(
@@ -85,6 +88,18 @@ def is_rising(alarm: Alarm, loss: float) -> bool:
     alarm.rises = alarm.rises + 1 if loss > alarm.last else 0
     alarm.last = loss
     return alarm.rises == RISES
+
+
+def ask(alarm: Alarm, loss: float, size: float) -> None:
+    """Make the next step a probed one, if this loss is far above the size of usual ones at any cost.
+
+    >>> alarm = Alarm()
+    >>> ask(alarm, loss=11.0, size=1.0)
+    >>> alarm.is_asking, alarm.is_exploding
+    (True, True)
+    """
+    alarm.is_asking = True
+    alarm.is_exploding = alarm.is_exploding or loss > EXPLOSION * size
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

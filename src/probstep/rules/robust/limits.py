@@ -16,8 +16,6 @@ STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
 CALM = 0.25  # a bend below it cannot be why losses rise: such a step gains what it promises, nearly
 BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
 BENDING = 0.75  # the bend from which on a step does not raise the scale
-FLAT = 0.1  # of the average steepness: a probe below it is flat
-FLAT_PROBES = 3  # in a row, after which SGD's averages begin anew
 PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
@@ -169,48 +167,25 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend:
         return max(settings.target / bend, DOWN) if is_lasting else 1.0
     if is_bending(settings, step, bend) or not search.is_visible(step):
         return 1.0
-    if is_unclear(settings, state, step, bend):
+    if may_cross_a_valley(settings, state, step):
         return 1.0
     largest = largest_scales(settings, state, step.setting).cautious / scale_of(step)
     quickest = min(_climb(settings, state, step), _pace(settings, state, step, bend))
     return min(quickest, max(largest * built_up(state, step), 1.0))
 
 
-def is_uphill(settings: Settings, step: Proposal) -> bool:
-    """Say whether SGD's momentum goes uphill: then a probe is no reason to lower the scale."""
-    setting = step.setting
-    is_carried = step.slope <= 0 and setting.beta > 0 and setting.builds_up
-    return is_carried and "uphill" not in settings.without
+def may_cross_a_valley(settings: Settings, state: RobustState, step: Proposal) -> bool:
+    """Say whether SGD's last step downhill bent, or had to be shortened: then nothing rises yet.
 
-
-def is_unclear(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
-    """Say whether a probe of SGD is no reason to raise the scale, though its step does not bend.
-
-    SGD's steps grow with their gradients. Where the loss falls faster than its slope promises, a plateau
-    ends: the gradients grow by themselves, and a rise would meet the slope behind the edge. Where the
-    last step downhill bent, or had to be shortened, SGD may be crossing a valley, and one step along its
-    floor shows little of its walls.
+    SGD may be crossing a valley, and one step along its floor shows little of its walls.
     """
-    if not step.setting.builds_up:
-        return False
-    if is_uphill(settings, step) and is_beginning(state):
-        return True
-    if "edge" not in settings.without and step.slope > 0 and bend < -search.STRAIGHT:
-        return True
-    return state.smooth < SMOOTH_PROBES and "smooth" not in settings.without
+    is_new = state.smooth < SMOOTH_PROBES and step.setting.builds_up
+    return is_new and "smooth" not in settings.without
 
 
-def are_outdated(settings: Settings, state: RobustState, step: Proposal) -> bool:
-    """Say whether SGD's averages no longer hold: several probes in a row were far less steep than they.
-
-    After a step into a steep wall they would keep the scale down for thousands of steps. With Adam,
-    whose steps do not grow with their gradients, a steep moment is worth remembering. The probe that
-    replaces them must see a slope downhill.
-    """
-    is_flat = abs(step.slope) < FLAT * step.rate * state.belief.steepness
-    state.flat = state.flat + 1 if is_flat and step.setting.builds_up else 0
-    is_usable = step.slope > 0 and search.is_visible(step)
-    return state.flat >= FLAT_PROBES and is_usable and "anew" not in settings.without
+def size_of_loss(state: RobustState, step: Proposal) -> float:
+    """Return how large the loss of a step is, or usual losses where these are larger."""
+    return max(step.loss, bound.size(state.bound))
 
 
 def affordable_part(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
@@ -224,7 +199,7 @@ def affordable_part(settings: Settings, state: RobustState, step: Proposal, bend
     >>> round(affordable_part(RobustRule(), RobustState(), step, bend=2.0), 3)
     0.2
     """
-    most, excess = max(step.loss, bound.size(state.bound)), bound.excess(step.slope, step.setting)
+    most, excess = size_of_loss(state, step), bound.excess(step.slope, step.setting)
     is_wall = step.setting.builds_up and 0 < most < excess and went_too_far(settings, step, bend)
     if not is_wall or "wall" in settings.without:
         return 1.0
@@ -255,9 +230,7 @@ def name_of(
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    if is_uphill(settings, step) and largest <= 1:
-        return "momentum"
-    is_restrained = is_bending(settings, step, bend) or is_unclear(settings, state, step, bend)
+    is_restrained = is_bending(settings, step, bend) or may_cross_a_valley(settings, state, step)
     if aimed <= largest or is_restrained:
         return "curvature"
     if largest == _pace(settings, state, step, bend):

@@ -13,7 +13,7 @@ from .state import SMOOTH_PROBES, RobustState, restore
 REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
 SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
 RESERVE = 1.5  # times the budget per step: forward passes kept for surprises and great doubt
-RESERVED_UNTIL = 1000  # steps: so long that reserve grows
+SETTLED = 1000  # steps, after which that reserve is gone and a new account begins
 GREAT_DOUBT = 0.25  # the variance of log scale from which on a probe may draw on it
 FAINT = 0.01  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
 UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
@@ -48,13 +48,11 @@ PARTS = {
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
     "rises": "five rises of the loss in a row ask for a probe, too",
     "level": "surprises in short order begin these averages anew",
+    "explosion": "a loss ten times as large as usual is followed by a probe, whatever the budget says",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
     "wall": "with SGD a step too far whose noise costs more than the loss is shortened at once",
-    "uphill": "with SGD a probe of momentum that goes uphill lowers nothing, nor raises it at first",
-    "edge": "with SGD a loss that falls faster than its slope promises does not raise the scale",
     "smooth": "with SGD a step that bends keeps the next probe from raising the scale, too",
-    "anew": "with SGD the averages of probes begin anew after three that were far less steep",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
 }
 
@@ -128,12 +126,18 @@ class RobustRule:
         is_uncertain = (is_uncertain or not state.search.is_done) and state.rested >= state.pause
         if not (is_uncertain or is_asking):
             return False
-        at_once, per_step = self.budget
-        allowed = at_once + per_step * state.t
+        if state.alarm.is_exploding and "explosion" not in self.without:
+            return True
+        allowed = self._budget_until(state.t)
         is_urgent = is_asking or variance >= GREAT_DOUBT
-        if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
-            allowed += RESERVE * per_step * min(state.t, RESERVED_UNTIL)
+        if is_urgent and state.t < SETTLED and "reserve" not in self.without:
+            allowed += RESERVE * self.budget[1] * state.t
         return state.forwards < allowed
+
+    def _budget_until(self, t: int) -> float:
+        """Return the forward passes that are allowed up to step t, without the reserve."""
+        at_once, per_step = self.budget
+        return at_once + per_step * t
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
@@ -141,8 +145,9 @@ class RobustRule:
 
     def search_again(self, state: RobustState) -> None:
         """Forget everything that is measured in units of the rate; the losses stay known."""
-        state.forwards = 0  # a new search, a new budget
-        state.unseen = state.straight = state.calm = state.bent = state.flat = 0
+        _, per_step = self.budget
+        state.forwards = min(state.forwards, int(per_step * state.t))  # a new search, a new budget
+        state.unseen = state.straight = state.calm = state.bent = 0
         state.smooth = SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = 0.0
@@ -165,6 +170,10 @@ class RobustRule:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         state.t += 1
         state.rested += 1 - setting.beta
+        if (
+            state.t == SETTLED
+        ):  # what was spent, or not, no longer counts: training costs little now
+            state.forwards = int(self._budget_until(SETTLED))
         if setting.multiplier > state.bound.peak:
             state.bound.peak = setting.multiplier
         belief.drift(state.belief, state.t)
@@ -188,7 +197,7 @@ class RobustRule:
         # With momentum losses rise and fall in waves, at any rate.
         is_rising = alarm.is_rising(state.alarm, loss) and not setting.beta
         if is_surprise or (is_rising and "rises" not in self.without):
-            state.alarm.is_asking = True
+            alarm.ask(state.alarm, loss, bound.size(state.bound))
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
@@ -241,6 +250,8 @@ class RobustRule:
     def judge(self, state: RobustState, seen: Observation) -> Decision:
         """Learn from a probe, and say what becomes of step and scale."""
         decision = self._judge(state, seen)
+        if decision.again is None:
+            state.alarm.is_exploding = False  # the next probe is within the budget again
         if seen.step.setting.multiplier > FAINT:
             self._count_unseen(state, decision)
         return decision
@@ -275,20 +286,13 @@ class RobustRule:
             return Decision(DOWN, ratio, "down")
         is_visible = search.is_visible(step)
         limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
-        if limits.are_outdated(self, state, step):
-            state.belief, state.flat = belief.Belief(), 0
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
-        is_uphill = limits.is_uphill(self, step)
-        if is_uphill:
-            aimed = max(aimed, 1.0)
-            state.pause = state.rested + limits.PAUSE  # the next steps are carried on, too
         largest = limits.largest_factor(self, state, step, bend)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, step, bend)
-        if not is_uphill:
-            bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
+        bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
         if factor > 1:
             state.rested = 0.0
             state.pause = limits.PAUSE if limits.is_paced(self, state, step, bend) else 0.0
@@ -323,7 +327,10 @@ class RobustRule:
         return Decision(1.0, ratio, "search", search.TAKEN)
 
     def _is_bad(self, state: RobustState, seen: Observation) -> bool:
-        """Say whether the loss rose, after a surprise, or by far more than a step usually changes it."""
+        """Say whether the loss rose, after a surprise, or by far more than is usual, or than there was.
+
+        What is usual may be of long ago, when slopes were steep.
+        """
         step = seen.step
         # Momentum may point uphill: what the slope itself predicts is no reason to shorten a step.
         rise = seen.loss_after - step.loss - max(-step.slope, 0.0)
@@ -331,8 +338,9 @@ class RobustRule:
             return True
         # Any rise confirms a question, unless momentum may have carried the step beyond a minimum.
         is_confirmed = state.alarm.is_asking and not step.setting.beta and seen.tries == 1
-        usual = 0.0 if is_confirmed else REJECTED * step.rate * state.belief.steepness
-        is_high = rise > usual + search.VISIBLE * step.resolution
+        usual = REJECTED * step.rate * state.belief.steepness
+        most = 0.0 if is_confirmed else min(usual, limits.size_of_loss(state, step) or usual)
+        is_high = rise > most + search.VISIBLE * step.resolution
         return is_high and "shortening" not in self.without
 
     def _part_to_keep(self, state: RobustState, seen: Observation, bend: float) -> float:

@@ -27,7 +27,6 @@ class RobustState:
         calm: The probes in a row that saw a slope and hardly a bend.
         bent: The probes in a row whose step went too far.
         smooth: The probes downhill in a row, up to two, that were not bending nor shortened.
-        flat: The probes in a row that were far less steep than the average.
         rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
         pause: What it must be before the next probe, unless a surprise asks for one.
         held: The losses that surely rose, and would have lowered the scale had the probes not been calm.
@@ -46,7 +45,6 @@ class RobustState:
     calm: int = 0
     bent: int = 0
     smooth: int = SMOOTH_PROBES
-    flat: int = 0
     held: int = 0
     rested: float = 0.0
     pause: float = 0.0
@@ -67,7 +65,6 @@ class RobustState:
             calm=(0, math.inf),
             bent=(0, math.inf),
             smooth=(0, SMOOTH_PROBES),
-            flat=(0, math.inf),
             held=(0, math.inf),
             rested=(0.0, math.inf),
             pause=(0.0, math.inf),
@@ -101,7 +98,7 @@ DROPPED = {
 NOT_KNOWN_YET = {
     "search": {"rough": 0.0, "has_looked": False},
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
-    "alarm": {"last": math.inf, "rises": 0},
+    "alarm": {"last": math.inf, "rises": 0, "is_exploding": False},
 }
 
 
@@ -116,9 +113,10 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what 0.3.0 to 0.8.0 saved, with what they did not know yet."""
-    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0, "flat": 0}
+    """Return what 0.3.0 to 0.9.0 saved, in the form of today."""
+    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0}
     completed = unknown | {"smooth": SMOOTH_PROBES} | dict(plain)
+    completed.pop("flat", None)  # what only 0.9.0 counted
     for part, numbers in NOT_KNOWN_YET.items():
         told = plain.get(part)
         if isinstance(told, Mapping):
