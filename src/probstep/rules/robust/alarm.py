@@ -10,16 +10,17 @@ import math
 from dataclasses import dataclass
 
 from ...plain import FINITE, refuse_outside
+from .numbers import FEW, RARE, TENTH, TWENTIETH
 
-SURPRISE = 5.0  # standard deviations above the mean loss
+SURPRISE = float(RARE)  # standard deviations above the mean loss
 ROUNDING = 1e-6  # relative; a loss that has stood still has no deviation, only rounding
 HUGE = 1e100  # a loss that is as good as infinite, and whose square is
-KNOWN_AFTER = 4  # losses: fewer have no deviation to speak of
-LEAST_WEIGHT = 0.05  # of a loss in the mean: it is taken over about 20 steps
-FADE = 0.9  # what a step leaves of the count of surprises
+KNOWN_AFTER = FEW + 1  # losses: fewer have no deviation to speak of
+LEAST_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
+FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
-EXPLOSION = 10.0  # times the size of usual losses: it may grow by as much again at every step
-RISES = 5  # in a row: of losses that noise alone makes, one in 720 ends such a row
+EXPLOSION = 1 / TENTH  # times the size of usual losses: it may grow by as much again at every step
+RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
 
 
 @dataclass(slots=True)

@@ -13,15 +13,16 @@ from typing import Any
 
 from ...plain import FINITE, refuse_outside
 from ..protocol import Observation
+from .numbers import DOUBLE, LEAST_WEIGHT, SETTLED, TENTH
 
 UNKNOWN = 1.0  # the variance of log scale at which nothing is known
-DRIFT, LEAST_DRIFT = 0.1, 2e-4  # it grows by max(0.1/t, 2e-4) per step, as problems calm down
+DRIFT, CALM_AFTER = TENTH, SETTLED / DOUBLE  # it grows by 0.1 / min(t, 500) per step
 
 # The size of the gradients changes all the time: a probe never counts less for it than this.
-FLOORS = {"log_gradient_per_length": 0.3}
+FLOORS = {"log_gradient_per_length": LEAST_WEIGHT}
 
 # Of the usual loss: a batch with hardly any would make the slope relative to it arbitrarily large.
-LEAST_LOSS = 0.1
+LEAST_LOSS = TENTH
 
 TINY, HUGE = 1e-100, 1e100  # between them a norm is trusted: products and differences stay finite
 
@@ -79,7 +80,7 @@ def renewed(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def drift(belief: Belief, t: int) -> None:
     """Be less sure at step t than at the step before."""
-    belief.variance = min(UNKNOWN, belief.variance + max(DRIFT / t, LEAST_DRIFT))
+    belief.variance = min(UNKNOWN, belief.variance + DRIFT / min(t, CALM_AFTER))
 
 
 def doubt(belief: Belief, variance: float = UNKNOWN) -> None:

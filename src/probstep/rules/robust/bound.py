@@ -11,23 +11,22 @@ from typing import NamedTuple
 
 from ...plain import FINITE, refuse_outside
 from ..protocol import Setting
+from .numbers import DOUBLE, FEW, HEAD_START, HUNDREDTH, NOISE, QUARTER, TENTH, TWENTIETH
 
-SLOW, FAST = 3.0, 12.0  # exponents of the power laws in time that weight the averages of the loss
-HEAD_START = 30.0  # steps that are added to time: a training is taken to last at least so long
-KNOWN_AFTER = 3  # losses: fewer show no trend
-NOISE = 0.4  # of what there is to gain, which noise may cost
-PAST = 0.8  # of G, which is that of the past: losses fall ever more slowly
-LEAST_HOPE = 0.1  # of the size of the loss: what is certain to be left, though the loss rises
-LEAST_SHARE = 0.1  # of that size, however much losses scatter: they may hover about zero
-HARMLESS = 0.025  # of the loss: what is always hoped for; noise then costs a hundredth of the loss
-HOPE = 0.5  # of the size of the loss: what there is to gain as long as nothing is known
-CAUTIOUS, CERTAIN = -0.5, 1.0  # standard errors of the gain: for a rise, and for a fall at once
-SURE = 3.0  # standard errors by which losses must rise before the user is told
-SPEED = 2.0  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
-DECAY = 3.0  # what noise does under a decay, later and lower rates undo for the most part
-DECAY_OF_ALL = 2.0  # the same for the bound by the loss itself
-EARLY = 100  # losses of a training: so long noise may cost more, as there is time to mend it
-LEAST_MULTIPLIER = 0.05  # the end of a schedule must not raise the scale without limit
+SLOW, FAST = float(FEW), FEW / QUARTER  # exponents of the power laws that weight the losses
+KNOWN_AFTER = FEW  # losses: fewer show no trend
+PAST = DOUBLE * NOISE  # of G, which is that of the past: losses fall ever more slowly
+LEAST_HOPE = TENTH  # of the size of the loss: what is certain to be left, though the loss rises
+LEAST_SHARE = TENTH  # of that size, however much losses scatter: they may hover about zero
+HARMLESS = TENTH * QUARTER  # of the loss: always hoped for; noise then costs a hundredth of it
+HOPE = 1 / DOUBLE  # of the size of the loss: what there is to gain as long as nothing is known
+CAUTIOUS, CERTAIN = -1 / DOUBLE, 1.0  # standard errors of the gain: for a rise, for a fall at once
+SURE = float(FEW)  # standard errors by which losses must rise before the user is told
+SPEED = DOUBLE  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
+DECAY = float(FEW)  # what noise does under a decay, later and lower rates undo for the most part
+DECAY_OF_ALL = DOUBLE  # the same for the bound by the loss itself
+EARLY = 1 / HUNDREDTH  # losses of a training: so long noise may cost more, there is time to mend it
+LEAST_MULTIPLIER = TWENTIETH  # the end of a schedule must not raise the scale without limit
 LEAST_SLOPE = 1e-30  # what is always allowed, so that the scale stays above 0
 DEVIATIONS = 1.25  # standard deviations in a mean absolute error of normal numbers: sqrt(pi / 2)
 

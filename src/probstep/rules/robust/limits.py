@@ -5,21 +5,22 @@ from typing import Protocol
 
 from ..protocol import Observation, Proposal, Setting
 from . import belief, bound, search
+from .numbers import DOUBLE, FEW, HALF_AGAIN, NOISE, QUARTER, TENTH, TWENTIETH
 from .state import SMOOTH_PROBES, RobustState
 
 LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
-DOWN = 0.5  # the smallest factor for the scale, per step and per probe
-CLIMB = 2.0  # the largest factor of a probe while training begins, and back after straight probes
-FALLEN = 0.1  # of the scale that was found: below it a scale has fallen, and may come back fast
-FAR = 4.0  # how many times a climb must stay below what curvature allows
-STRAIGHT_PROBES = 3  # in a row: nothing near bends the loss
-CALM = 0.25  # a bend below it cannot be why losses rise: such a step gains what it promises, nearly
-BENT_PROBES = 2  # in a row that went too far: the averages are too slow for what has come
-BENDING = 0.75  # the bend from which on a step does not raise the scale
-PACE = 1.5  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
-RESTED = 2.0  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
-PAUSE = 0.25  # times 1/(1-beta) steps: so long the next probe waits, else many probes make one rise
-PROMISE = 0.05  # of the loss: where noise costs so much at a step, it counts though it is straight
+DOWN = 1 / DOUBLE  # the smallest factor for the scale, per step and per probe
+CLIMB = DOUBLE  # the largest factor of a probe at first, and on the way back after straight probes
+FALLEN = TENTH  # of the scale that was found: below it a scale has fallen, and may come back fast
+FAR = 1 / QUARTER  # how many times a climb must stay below what curvature allows
+STRAIGHT_PROBES = FEW  # in a row: nothing near bends the loss
+CALM = QUARTER  # a bend below it cannot be why losses rise: the step gains nearly what it promises
+BENT_PROBES = int(DOUBLE)  # in a row that went too far: the averages are too slow for what has come
+BENDING = 1 - QUARTER  # the bend from which on a step does not raise the scale
+PACE = HALF_AGAIN  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
+RESTED = DOUBLE  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
+PAUSE = QUARTER  # times 1/(1-beta) steps: so long the next probe waits, else many make one rise
+PROMISE = TWENTIETH  # of the loss: a straight step whose noise costs so much counts as a bent one
 
 
 class Settings(Protocol):
@@ -203,7 +204,7 @@ def affordable_part(settings: Settings, state: RobustState, step: Proposal, bend
     is_wall = step.setting.builds_up and 0 < most < excess and went_too_far(settings, step, bend)
     if not is_wall or "wall" in settings.without:
         return 1.0
-    return max(bound.NOISE * most / excess, LEAST_SCALE)
+    return max(NOISE * most / excess, LEAST_SCALE)
 
 
 def is_paced(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 from ..protocol import Decision, Observation, Proposal, Setting
 from . import alarm, belief, bound, limits, search
 from .limits import DOWN, LEAST_SCALE, scale_of
+from .numbers import DOUBLE, HALF_AGAIN, HUNDREDTH, QUARTER, RARE, SETTLED, TENTH
 from .state import SMOOTH_PROBES, RobustState, restore
 
-REJECTED = 2.0  # times the usual predicted change: a step that raises the loss by more is shortened
-SHORTER = (0.1, 0.5)  # the smallest and the largest factor by which it is shortened
-RESERVE = 1.5  # times the budget per step: forward passes kept for surprises and great doubt
-SETTLED = 1000  # steps, after which that reserve is gone and a new account begins
-GREAT_DOUBT = 0.25  # the variance of log scale from which on a probe may draw on it
-FAINT = 0.01  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
-UNSEEN = 5  # probes in a row that could see nothing, after which the rule searches again
-HELD = 100  # losses that rose without a bend, after which the user is told
+REJECTED = DOUBLE  # times the usual predicted change: a step that raises the loss by more is bad
+SHORTER = (TENTH, 1 / DOUBLE)  # the smallest and the largest factor by which it is shortened
+RESERVE = HALF_AGAIN  # times the budget per step: forward passes kept for surprises and great doubt
+GREAT_DOUBT = QUARTER  # the variance of log scale from which on a probe may draw on it
+FAINT = HUNDREDTH  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
+UNSEEN = RARE  # probes in a row that could see nothing, after which the rule searches again
+HELD = int(1 / HUNDREDTH)  # losses that rose without a bend, after which the user is told
 SECOND = 3  # the step that comes when the second loss is told
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
@@ -128,16 +128,11 @@ class RobustRule:
             return False
         if state.alarm.is_exploding and "explosion" not in self.without:
             return True
-        allowed = self._budget_until(state.t)
+        allowed = _allowed(self.budget, state.t)
         is_urgent = is_asking or variance >= GREAT_DOUBT
         if is_urgent and state.t < SETTLED and "reserve" not in self.without:
             allowed += RESERVE * self.budget[1] * state.t
         return state.forwards < allowed
-
-    def _budget_until(self, t: int) -> float:
-        """Return the forward passes that are allowed up to step t, without the reserve."""
-        at_once, per_step = self.budget
-        return at_once + per_step * t
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
@@ -173,7 +168,7 @@ class RobustRule:
         if (
             state.t == SETTLED
         ):  # what was spent, or not, no longer counts: training costs little now
-            state.forwards = int(self._budget_until(SETTLED))
+            state.forwards = int(_allowed(self.budget, SETTLED))
         if setting.multiplier > state.bound.peak:
             state.bound.peak = setting.multiplier
         belief.drift(state.belief, state.t)
@@ -363,6 +358,12 @@ class RobustRule:
             belief.measure(seen, with_curvature=with_curvature, usual_loss=state.bound.recent),
             floors={} if "floors" in self.without else belief.FLOORS,
         )
+
+
+def _allowed(budget: tuple[float, float], t: int) -> float:
+    """Return the forward passes that a budget allows up to step t."""
+    at_once, per_step = budget
+    return at_once + per_step * t
 
 
 def _word(factor: float) -> str:

@@ -13,18 +13,19 @@ from dataclasses import dataclass
 
 from ...plain import refuse_outside
 from ..protocol import Observation, Proposal
+from .numbers import DOUBLE, HALF_AGAIN, HUNDREDTH, TENTH
 
-VISIBLE = 100.0  # roundings of the loss that a step must be able to change before it is judged
-STRAIGHT = 0.1  # a bend below it says only that the step is far too short
-TOO_BENT = 1.5  # a bend above it: the step went beyond the minimum along it, almost to no gain
-LONGER, SHORTER = 10.0, 0.1  # the largest change of a length between two probes
-GAP = 2.0  # a length is good enough within this factor of one that is too long
-AIM = 0.5  # the search ends half way to the minimum along the first step, at the ratio 1.5
-UP = 2.0  # the most by which the rate may exceed that of the last length probed
-ROUGH = 0.01  # of the loss: a step that promises less may bend because the loss is rough there
+VISIBLE = 1 / HUNDREDTH  # roundings of the loss that a step must be able to change to be judged
+STRAIGHT = TENTH  # a bend below it says only that the step is far too short
+TOO_BENT = HALF_AGAIN  # a bend above it: the step went beyond the minimum, almost to no gain
+LONGER, SHORTER = 1 / TENTH, TENTH  # the largest change of a length between two probes
+GAP = DOUBLE  # a length is good enough within this factor of one that is too long
+AIM = 1 / DOUBLE  # the search ends half way to the minimum along the first step, at the ratio 1.5
+UP = DOUBLE  # the most by which the rate may exceed that of the last length probed
+ROUGH = HUNDREDTH  # of the loss: a step that promises less may bend because the loss is rough there
 TRIES = 30  # forward passes, after which the length is taken as it is
-TAKEN = 0.1  # of the length found: its batch may be like no other, and the next step is probed, too
-UNLIKE = 0.1  # of the first loss: where the second is lower, the first batch was like no other
+TAKEN = TENTH  # of the length found: its batch may be like no other; the next step is probed, too
+UNLIKE = TENTH  # of the first loss: where the second is lower, the first batch was like no other
 
 
 @dataclass(slots=True)

@@ -9,9 +9,10 @@ from ...plain import FINITE, as_plain, refuse_outside, restored
 from .alarm import Alarm
 from .belief import Belief, renewed
 from .bound import Bound
+from .numbers import DOUBLE
 from .search import Search
 
-SMOOTH_PROBES = 2  # downhill in a row that are not bending: with SGD, what a rise needs
+SMOOTH_PROBES = int(DOUBLE)  # downhill in a row that are not bending: with SGD, what a rise needs
 
 
 @dataclass(slots=True)
