@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from probstep import ProbStep, RobustRule
-from probstep.rules.robust.rule import RESERVE, RESERVED_UNTIL
+from probstep.rules.robust.numbers import SETTLED
+from probstep.rules.robust.rule import RESERVE
 
 BASES = {
     "sgd": lambda params: torch.optim.SGD(params, lr=1e-5),
@@ -46,8 +47,18 @@ def test_without_noise_it_converges_within_the_budget_and_the_scale_does_not_col
     assert function(theta).item() < 0.01 * first
     assert min(rates[-500:]) > 1e-4 * max(rates)
     at_once, per_step = opt.rule.budget
-    reserve = RESERVE * per_step * RESERVED_UNTIL
-    assert opt.metrics()["probe_forwards"] <= at_once + per_step * 1500 + reserve + 20
+    reserves = 2 * RESERVE * per_step * SETTLED  # one before that step, one after it
+    assert opt.metrics()["probe_forwards"] <= at_once + per_step * 1500 + reserves + 20
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "rmsprop"])
+@pytest.mark.parametrize("start", [(-1.22, 1.05), (-1.25, 0.94), (-1.23, 1.1), (-1.1, 1.8)])
+def test_no_start_in_a_curved_valley_is_lost(name, start):
+    theta = nn.Parameter(torch.tensor(start))
+    opt = ProbStep(BASES[name]([theta]))
+    for _ in range(1500):
+        opt.step(lambda: rosenbrock(theta))
+    assert rosenbrock(theta).item() < 0.05
 
 
 @pytest.mark.parametrize("seed", [4, 5])

@@ -112,6 +112,16 @@ def are_straight(state: RobustState) -> bool:
     return state.straight >= STRAIGHT_PROBES
 
 
+def shows_at_once(state: RobustState, step: Proposal) -> bool:
+    """Say whether the step after a fast rise shows whether it was right, so that it is probed.
+
+    With SGD it does not, unless the scale was far lower than the one that was found: on the floor of a
+    valley it takes some steps until a rate that is too high for its walls can be seen.
+    """
+    is_known = has_fallen(state, scale_of(step)) or not step.setting.builds_up
+    return are_straight(state) and is_known
+
+
 def has_fallen(state: RobustState, scale: float) -> bool:
     """Say whether a scale is far below the one that was found.
 

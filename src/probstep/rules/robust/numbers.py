@@ -15,4 +15,4 @@ RARE = 5  # of something in a row, or of deviations: what noise hardly ever does
 LEAST_WEIGHT = 0.3  # of a probe, for what changes all the time; the root of the allowed doubt
 NOISE = 0.4  # of what there is to gain, which noise may cost; 0.4 to 0.9 at the best fixed rates
 HEAD_START = 30.0  # steps that are added to time: a training is taken to last at least so long
-SETTLED = 1000  # steps, after which training has settled, and costs little
+SETTLED = 1000  # steps, after which training has settled: forward passes are counted anew

@@ -130,8 +130,8 @@ class RobustRule:
             return True
         allowed = _allowed(self.budget, state.t)
         is_urgent = is_asking or variance >= GREAT_DOUBT
-        if is_urgent and state.t < SETTLED and "reserve" not in self.without:
-            allowed += RESERVE * self.budget[1] * state.t
+        if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
+            allowed += RESERVE * self.budget[1] * min(state.t, SETTLED)
         return state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
@@ -292,7 +292,7 @@ class RobustRule:
             state.rested = 0.0
             state.pause = limits.PAUSE if limits.is_paced(self, state, step, bend) else 0.0
         state.alarm.is_asking = False  # this probe was the answer
-        if factor > self.up and limits.are_straight(state):
+        if factor > self.up and limits.shows_at_once(state, step):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
         word = _word(factor) if is_visible else "uninformative"
         return Decision(factor, ratio, word, limit=limit)
