@@ -130,6 +130,20 @@ def converged(
     return build
 
 
+def whole_batch(make: Make, steps: int = 600) -> Callable[[int], Training]:
+    """Return what builds the fit of a curve by a small net, with all data in every batch: no noise."""
+
+    def build(seed: int) -> Training:
+        del seed  # it decides the initial weights only
+        x = torch.linspace(-3, 3, 128)[:, None]
+        data = x, torch.sin(2 * x) + 0.1 * x**2
+        net = make()
+        measure = mean_loss(net, data, F.mse_loss)
+        return supervised(net, lambda _: data, steps, measure, F.mse_loss)
+
+    return build
+
+
 def rosenbrock(at: Tensor) -> Tensor:
     """A bent valley; its lowest point is (1, 1)."""
     x, y = at
@@ -263,6 +277,16 @@ FLAT: tuple[Hazard, ...] = (
         "valley",
         Hazard("rosenbrock-sgd", in_valley(rosenbrock, (-1.2, 1.0)), "sgd", 1e-3),
         Hazard("beale-sgd", in_valley(beale, (1.0, 1.0)), "sgd", 1e-3),
+    ),
+    *pair(
+        "no noise",
+        Hazard(
+            "whole-batch-momentum",
+            whole_batch(lambda: mlp(1, 32, 32, 1, act=nn.Tanh)),
+            "momentum",
+            0.01,
+        ),
+        Hazard("whole-batch-sgd", whole_batch(lambda: mlp(1, 32, 32, 32, 1)), "sgd", 0.1),
     ),
     *pair(
         "deep without norm",
