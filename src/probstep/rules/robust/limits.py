@@ -116,10 +116,12 @@ def shows_at_once(state: RobustState, step: Proposal) -> bool:
     """Say whether the step after a fast rise shows whether it was right, so that it is probed.
 
     With SGD it does not, unless the scale was far lower than the one that was found: on the floor of a
-    valley it takes some steps until a rate that is too high for its walls can be seen.
+    valley it takes some steps until a rate that is too high for its walls can be seen. (With momentum
+    `is_paced` sees to that.)
     """
-    is_known = has_fallen(state, scale_of(step)) or not step.setting.builds_up
-    return are_straight(state) and is_known
+    setting = step.setting
+    is_plain = setting.builds_up and not setting.beta
+    return are_straight(state) and (has_fallen(state, scale_of(step)) or not is_plain)
 
 
 def has_fallen(state: RobustState, scale: float) -> bool:
