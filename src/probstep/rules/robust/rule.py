@@ -165,9 +165,7 @@ class RobustRule:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         state.t += 1
         state.rested += 1 - setting.beta
-        if (
-            state.t == SETTLED
-        ):  # what was spent, or not, no longer counts: training costs little now
+        if state.t == SETTLED:  # what was spent, or saved, no longer counts
             state.forwards = int(_allowed(self.budget, SETTLED))
         if setting.multiplier > state.bound.peak:
             state.bound.peak = setting.multiplier
