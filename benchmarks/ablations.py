@@ -34,6 +34,7 @@ ORDINARY = (
     "fmnist_logreg-momentum-linear",
     "noisy_attention-adam-linear",
     "two_decades-momentum-linear",
+    "two_decades-momentum-warm-up-cosine",
     "mnist_autoencoder-momentum-linear",
     "mnist_autoencoder-adam-linear",
     "cifar_autoencoder-momentum-constant",

@@ -28,6 +28,12 @@ def rosenbrock(theta):
     return (1 - theta[0]) ** 2 + 100 * (theta[1] - theta[0] ** 2) ** 2
 
 
+def beale(theta):
+    x, y = theta
+    terms = ((c - x * (1 - y**k)) ** 2 for k, c in ((1, 1.5), (2, 2.25), (3, 2.625)))
+    return sum(terms)
+
+
 def ill_conditioned(theta):
     return (torch.logspace(0, -4, 2, dtype=theta.dtype) * theta**2).sum() / 2
 
@@ -59,6 +65,28 @@ def test_no_start_in_a_curved_valley_is_lost(name, start):
     for _ in range(1500):
         opt.step(lambda: rosenbrock(theta))
     assert rosenbrock(theta).item() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("function", "start", "end"),
+    [
+        (rosenbrock, (-0.42, -1.01), 0.1),
+        (rosenbrock, (-0.63, -0.78), 0.1),
+        (beale, (0.02, -1.01), 1e-3),
+        (beale, (0.12, -0.8), 1e-3),
+        (beale, (-0.3, 0.45), 0.5),
+        (beale, (-0.39, -1.6), 1e-3),
+    ],
+)
+def test_a_rate_that_is_unstable_only_across_a_valley_is_seen_before_the_losses_explode(
+    function, start, end
+):
+    """The forward passes at once are spent by then: steps along the floor had raised the rate."""
+    theta = nn.Parameter(torch.tensor(start))
+    opt = ProbStep(torch.optim.SGD([theta], lr=1e-3))
+    highest = max(opt.step(lambda: function(theta)).item() for _ in range(1000))
+    assert highest <= 2 * function(torch.tensor(start)).item()
+    assert function(theta).item() < end
 
 
 @pytest.mark.parametrize("seed", [4, 5])

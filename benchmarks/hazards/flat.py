@@ -157,17 +157,26 @@ def beale(at: Tensor) -> Tensor:
     return torch.stack(terms).sum()
 
 
+def wood(at: Tensor) -> Tensor:
+    """Two bent valleys that depend on each other; their lowest point is (1, 1, 1, 1)."""
+    a, b, c, d = at
+    first = 100 * (b - a**2) ** 2 + (1 - a) ** 2
+    second = 90 * (d - c**2) ** 2 + (1 - c) ** 2
+    both = 10.1 * ((b - 1) ** 2 + (d - 1) ** 2) + 19.8 * (b - 1) * (d - 1)
+    return first + second + both
+
+
 def in_valley(
-    height: Callable[[Tensor], Tensor], start: tuple[float, float], steps: int = 1500
+    height: Callable[[Tensor], Tensor], start: tuple[float, ...], steps: int = 1500
 ) -> Callable[[int], Training]:
-    """Return what builds the descent of a function of two numbers, without noise.
+    """Return what builds the descent of a function of a few numbers, without noise.
 
     A step along the floor of a valley shows little of its walls, and a rate that is too high only
     across it lets the loss grow by some factor at every step.
     """
 
     def build(seed: int) -> Training:
-        shift = 0.05 * torch.randn(2, generator=generator(seed))
+        shift = 0.05 * torch.randn(len(start), generator=generator(seed))
         at = nn.Parameter(torch.tensor(start) + shift)
 
         def measure() -> float:
@@ -274,9 +283,24 @@ FLAT: tuple[Hazard, ...] = (
         Hazard("parity-momentum", parity(bits=3, hidden=128, steps=1500), "momentum", 0.03),
     ),
     *pair(
+        "plateau",
+        Hazard("parity-narrow", parity(bits=3, hidden=96, steps=1500), "momentum", 0.03),
+        Hazard("parity-of-4", parity(bits=4, hidden=128, steps=1500)),
+    ),
+    *pair(
         "valley",
         Hazard("rosenbrock-sgd", in_valley(rosenbrock, (-1.2, 1.0)), "sgd", 1e-3),
         Hazard("beale-sgd", in_valley(beale, (1.0, 1.0)), "sgd", 1e-3),
+    ),
+    *pair(
+        "valley",
+        Hazard("rosenbrock-below-sgd", in_valley(rosenbrock, (-0.5, -1.0)), "sgd", 1e-3),
+        Hazard("wood-sgd", in_valley(wood, (-3.0, -1.0, -3.0, -1.0)), "sgd", 1e-4),
+    ),
+    *pair(
+        "valley",
+        Hazard("rosenbrock-momentum", in_valley(rosenbrock, (-1.1, 1.8)), "momentum", 1e-3),
+        Hazard("beale-momentum", in_valley(beale, (2.0, -0.5)), "momentum", 1e-3),
     ),
     *pair(
         "no noise",
@@ -287,6 +311,21 @@ FLAT: tuple[Hazard, ...] = (
             0.01,
         ),
         Hazard("whole-batch-sgd", whole_batch(lambda: mlp(1, 32, 32, 32, 1)), "sgd", 0.1),
+    ),
+    *pair(
+        "no noise",
+        Hazard(
+            "whole-batch-relu-momentum",
+            whole_batch(lambda: mlp(1, 32, 32, 1)),
+            "momentum",
+            0.01,
+        ),
+        Hazard(
+            "whole-batch-deep-momentum",
+            whole_batch(lambda: mlp(1, 64, 64, 64, 1, act=nn.Tanh)),
+            "momentum",
+            0.01,
+        ),
     ),
     *pair(
         "deep without norm",

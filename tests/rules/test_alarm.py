@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from probstep.rules import Observation, Proposal, RobustRule, Setting
+from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust import alarm
 from probstep.rules.robust.alarm import Alarm
 from probstep.rules.robust.belief import Belief
@@ -165,8 +165,67 @@ def test_a_new_level_calls_for_a_search_only_where_the_scale_has_fallen_to_a_ten
 
 
 def test_without_the_surprise_no_loss_asks_for_a_probe():
-    rule = RobustRule(doubt=0.9, without=frozenset({"surprise"}))
+    rule = RobustRule(doubt=0.9, without=frozenset({"surprise", "rises"}))
     assert not rule.is_due(trained(100.0, rule=rule)[0])
+
+
+FALLEN_LOW = [1.0 + 0.5 * (-1) ** t for t in range(40)] + [0.01]
+
+
+def after_losses(losses, beta=0.0, without=frozenset()):
+    """A state without any budget left, after these losses."""
+    rule = RobustRule(doubt=0.9, without=without)
+    state = RobustState(
+        forwards=10**6,
+        search=Search(is_done=True, found=1.0),
+        belief=Belief(cosine=1.0, probes=9, variance=0.05),
+    )
+    for loss in losses:
+        rule.notice(state, loss, 1.0, Setting(beta=beta))
+    return rule, state
+
+
+@pytest.mark.parametrize(
+    ("rises", "is_due"), [([0.09], False), ([0.11], True), ([0.04, 0.11], True)]
+)
+def test_a_rise_to_ten_times_the_last_low_loss_is_probed_whatever_was_spent(rises, is_due):
+    rule, state = after_losses(FALLEN_LOW + rises)
+    assert rule.is_due(state) == is_due
+    assert not after_losses(FALLEN_LOW + rises, beta=0.9)[1].alarm.is_asking
+    assert not after_losses(FALLEN_LOW + rises, without=frozenset({"rises"}))[1].alarm.is_asking
+
+
+def test_after_a_step_that_raised_the_loss_of_its_own_batch_the_next_one_is_probed():
+    for after, is_due in ((0.99, False), (1.01, True)):
+        rule, state = after_losses([1.0] * 9)
+        state.belief.steepness = 1.0
+        rule.judge(state, Observation(Proposal(1.0, slope=0.1, rate=1.0), loss_after=after))
+        assert rule.is_due(state) == is_due
+
+
+def test_a_second_such_step_in_a_row_is_shortened():
+    rule, state = after_losses([1.0] * 9)
+    state.belief.steepness = 1.0
+    seen = Observation(Proposal(1.0, slope=0.1, rate=1.0), loss_after=1.01)
+    assert rule.judge(state, seen).word == "keep"
+    assert rule.judge(state, seen).word == "reject"
+
+
+def test_what_a_search_found_is_tried_under_a_probe_whatever_was_spent():
+    rule, state = after_losses([1.0] * 9)
+    state.search, state.belief.variance = Search(found=2.0), 0.95
+    step = Proposal(1.0, slope=0.1, rate=0.2)
+    assert rule.judge(state, Observation(step, loss_after=0.9, tries=2)).factor == 10.0
+    assert rule.is_due(state)
+
+
+def test_what_a_search_learns_takes_the_place_of_what_was_known():
+    rule, state = after_losses([1.0] * 9)
+    state.search, state.belief.root_curvature = Search(), 1e6
+    step = Proposal(1.0, slope=0.1, rate=0.1, norms=Norms(1.0, 0.1))
+    rule.judge(state, Observation(step, loss_after=0.95))
+    rule.judge(state, Observation(step.times(2), loss_after=0.9, tries=2))
+    assert state.belief.root_curvature < 10
 
 
 def test_without_the_level_a_lasting_rise_begins_nothing_anew():

@@ -82,6 +82,7 @@ THE_SAME_NOW = {
     },
     "bound": {**FRESH["bound"], "peak": 1.0},
     "alarm": FRESH["alarm"],
+    "setback": FRESH["setback"],
 }
 
 
@@ -120,12 +121,13 @@ def test_the_keys_of_a_state_never_change():
     state = rule.init()
     use(rule, state, range(20))
     assert as_plain(state).keys() == THE_SAME_NOW.keys()
-    parts = ("search", "belief", "bound", "alarm")
+    parts = ("search", "belief", "bound", "alarm", "setback")
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
 ALARM_0_9_0 = {k: v for k, v in FRESH["alarm"].items() if k != "is_exploding"}
-VERSION_0_9_0 = THE_SAME_NOW | {"flat": 0, "alarm": ALARM_0_9_0}
+VERSION_0_10_0 = {k: v for k, v in THE_SAME_NOW.items() if k != "setback"}
+VERSION_0_9_0 = VERSION_0_10_0 | {"flat": 0, "alarm": ALARM_0_9_0}
 VERSION_0_8_0 = {k: v for k, v in VERSION_0_9_0.items() if k not in ("smooth", "flat")}
 VERSION_0_7_0 = {k: v for k, v in VERSION_0_8_0.items() if k != "calm"}
 VERSION_0_7_0["search"] = VERSION_0_2_0["search"]
@@ -147,6 +149,7 @@ EARLIER = [
     VERSION_0_7_0,
     VERSION_0_8_0,
     VERSION_0_9_0,
+    VERSION_0_10_0,
 ]
 
 
@@ -191,6 +194,8 @@ def test_an_impossible_count_of_steps_is_refused(saved, bad):
         ("bound", "error", -1.0),
         ("alarm", "mean", math.inf),
         ("alarm", "surprises", -1.0),
+        ("setback", "scale", math.inf),
+        ("setback", "quiet", -1.0),
     ],
 )
 def test_an_impossible_number_is_refused_by_its_name(part, name, bad):

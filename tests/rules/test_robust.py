@@ -342,9 +342,10 @@ def judged(rule, state, step, bent):
 # These change only which step is probed.
 QUESTIONS = {"reserve", "rises", "explosion"}
 BOUNDS = {"plateau"}  # of losses that stand still: test_bound.py
+SETBACKS = {"regain"}  # of losses that come back: test_setback.py
 
 
-@pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS - BOUNDS))
+@pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS - BOUNDS - SETBACKS))
 def test_a_part_left_out_changes_what_is_answered(part):
     # A part that is for SGD alone says so.
     setting = Setting(beta=0.9, builds_up=True) if "SGD" in PARTS[part] else PLAIN

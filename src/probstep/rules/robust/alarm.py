@@ -19,7 +19,7 @@ KNOWN_AFTER = FEW + 1  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
 FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
-EXPLOSION = 1 / TENTH  # times the size of usual losses: it may grow by as much again at every step
+EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be as much higher
 RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
 
 
@@ -33,8 +33,9 @@ class Alarm:
         surprises: How many there were, older ones counting less.
         last: The last loss; infinite before there is one.
         rises: How many losses in a row were higher than the one before.
+        low: The loss before these.
         is_asking: Whether no probe has answered the last one yet.
-        is_exploding: Whether that one was so high that its probe must not wait for a budget.
+        is_exploding: Whether the next probe must not wait for a budget.
     """
 
     mean: float = 0.0
@@ -42,6 +43,7 @@ class Alarm:
     surprises: float = 0.0
     last: float = math.inf
     rises: int = 0
+    low: float = 0.0
     is_asking: bool = False
     is_exploding: bool = False
 
@@ -53,6 +55,7 @@ class Alarm:
             surprises=(0.0, FINITE[1]),
             last=(-math.inf, math.inf),
             rises=(0, math.inf),
+            low=(-math.inf, math.inf),
         )
 
 
@@ -86,21 +89,33 @@ def is_rising(alarm: Alarm, loss: float) -> bool:
     >>> [is_rising(alarm, loss) for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6)]
     [False, False, False, False, False, True, False]
     """
-    alarm.rises = alarm.rises + 1 if loss > alarm.last else 0
+    if loss > alarm.last:
+        alarm.rises += 1
+    else:
+        alarm.rises, alarm.low = 0, loss
     alarm.last = loss
     return alarm.rises == RISES
 
 
-def ask(alarm: Alarm, loss: float, size: float) -> None:
-    """Make the next step a probed one, if this loss is far above the size of usual ones at any cost.
+def has_jumped(alarm: Alarm, loss: float) -> bool:
+    """Say whether losses have risen to ten times the last low one, which may be far below the mean.
+
+    >>> has_jumped(Alarm(mean=1.0, low=0.01), loss=0.2)
+    True
+    """
+    return 0 < EXPLOSION * alarm.low < loss
+
+
+def ask(alarm: Alarm, *, is_exploding: bool) -> None:
+    """Make the next step a probed one, at any cost if the losses explode.
 
     >>> alarm = Alarm()
-    >>> ask(alarm, loss=11.0, size=1.0)
+    >>> ask(alarm, is_exploding=False)
     >>> alarm.is_asking, alarm.is_exploding
-    (True, True)
+    (True, False)
     """
     alarm.is_asking = True
-    alarm.is_exploding = alarm.is_exploding or loss > EXPLOSION * size
+    alarm.is_exploding = alarm.is_exploding or is_exploding
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

@@ -105,6 +105,18 @@ def learn(belief: Belief, news: Mapping[str, float], floors: Mapping[str, float]
         setattr(belief, name, average + weight * (value - average))
 
 
+def replace(belief: Belief, news: Mapping[str, float]) -> None:
+    """Take what a probe measured in place of averages that are of another place.
+
+    >>> belief = Belief(slope=9.0, probes=5)
+    >>> replace(belief, {"slope": 3.0})
+    >>> belief.slope
+    3.0
+    """
+    for name, value in news.items():
+        setattr(belief, name, value)
+
+
 def measure(
     seen: Observation, *, with_curvature: bool, usual_loss: float = 0.0
 ) -> dict[str, float]:

@@ -4,7 +4,7 @@ import math
 from typing import Protocol
 
 from ..protocol import Observation, Proposal, Setting
-from . import belief, bound, search
+from . import belief, bound, search, setback
 from .numbers import DOUBLE, FEW, HALF_AGAIN, NOISE, QUARTER, TENTH, TWENTIETH
 from .state import SMOOTH_PROBES, RobustState
 
@@ -17,6 +17,7 @@ STRAIGHT_PROBES = FEW  # in a row: nothing near bends the loss
 CALM = QUARTER  # a bend below it cannot be why losses rise: the step gains nearly what it promises
 BENT_PROBES = int(DOUBLE)  # in a row that went too far: the averages are too slow for what has come
 BENDING = 1 - QUARTER  # the bend from which on a step does not raise the scale
+RISEN = DOUBLE  # the bend from which on a step raises the loss
 PACE = HALF_AGAIN  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = DOUBLE  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = QUARTER  # times 1/(1-beta) steps: so long the next probe waits, else many make one rise
@@ -117,10 +118,12 @@ def shows_at_once(state: RobustState, step: Proposal) -> bool:
 
     With SGD it does not, unless the scale was far lower than the one that was found: on the floor of a
     valley it takes some steps until a rate that is too high for its walls can be seen. (With momentum
-    `is_paced` sees to that.)
+    `is_paced` sees to that.) On the way back after a setback there are forward passes for it.
     """
     setting = step.setting
     is_plain = setting.builds_up and not setting.beta
+    if setback.is_way_back(state.setback, scale_of(step)):
+        return True
     return are_straight(state) and (has_fallen(state, scale_of(step)) or not is_plain)
 
 
@@ -184,6 +187,8 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend:
         return 1.0
     largest = largest_scales(settings, state, step.setting).cautious / scale_of(step)
     quickest = min(_climb(settings, state, step), _pace(settings, state, step, bend))
+    if step.slope > 0 and setback.is_way_back(state.setback, scale_of(step)):
+        quickest = max(quickest, _way_back(state, step, bend))
     return min(quickest, max(largest * built_up(state, step), 1.0))
 
 
@@ -270,6 +275,15 @@ def went_too_far(settings: Settings, step: Proposal, bend: float) -> bool:
     return is_too_far and search.is_visible(step) and "restraint" not in settings.without
 
 
+def has_risen(step: Proposal, bend: float) -> bool:
+    """Say whether a step downhill, without momentum, raised the loss of its own batch.
+
+    A second one in a row is shortened. Without noise, losses grow by some factor at every such step, so
+    the second must not wait until the budget allows a probe.
+    """
+    return step.slope > 0 and bend > RISEN and search.is_visible(step) and not step.setting.beta
+
+
 def built_up(state: RobustState, step: Proposal) -> float:
     """Return the part of its later length that the optimizer's momentum has reached.
 
@@ -294,6 +308,12 @@ def _pace(settings: Settings, state: RobustState, step: Proposal, bend: float) -
     if not is_paced(settings, state, step, bend):
         return math.inf
     return float(PACE ** min(state.rested, RESTED))
+
+
+def _way_back(state: RobustState, step: Proposal, bend: float) -> float:
+    """Return the largest factor on the way back: not beyond its end, nor to a step that bends."""
+    straight = BENDING / bend if bend > 0 else math.inf
+    return min(straight, setback.BACK * state.setback.scale / scale_of(step))
 
 
 def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..protocol import Decision, Observation, Proposal, Setting
-from . import alarm, belief, bound, limits, search
+from . import alarm, belief, bound, limits, search, setback
 from .limits import DOWN, LEAST_SCALE, scale_of
 from .numbers import DOUBLE, HALF_AGAIN, HUNDREDTH, QUARTER, RARE, SETTLED, TENTH
 from .state import SMOOTH_PROBES, RobustState, restore
@@ -46,12 +46,13 @@ PARTS = {
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "pace": "with SGD's momentum the scale rises no faster than it shows what a rise does",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
-    "rises": "five rises of the loss in a row ask for a probe, too",
+    "rises": "without momentum five rises of the loss in a row, or one to ten times, ask for a probe",
     "level": "surprises in short order begin these averages anew",
     "explosion": "a loss ten times as large as usual is followed by a probe, whatever the budget says",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
     "wall": "with SGD a step too far whose noise costs more than the loss is shortened at once",
+    "regain": "after a setback, when losses are as before, the scale comes back fast",
     "smooth": "with SGD a step that bends keeps the next probe from raising the scale, too",
     "floors": "the size of the gradients is averaged over fewer probes than the slope",
 }
@@ -146,6 +147,7 @@ class RobustRule:
         state.smooth = SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = 0.0
+        setback.forget(state.setback)
 
     def metrics(self, state: RobustState) -> dict[str, float]:
         """Return the standard deviation of log scale."""
@@ -187,13 +189,21 @@ class RobustRule:
             if is_surprise:  # confirmed
                 state.bound.lowered_scale = 0.0
         scale *= back
-        # With momentum losses rise and fall in waves, at any rate.
-        is_rising = alarm.is_rising(state.alarm, loss) and not setting.beta
-        if is_surprise or (is_rising and "rises" not in self.without):
-            alarm.ask(state.alarm, loss, bound.size(state.bound))
+        is_rising = alarm.is_rising(state.alarm, loss)
+        has_jumped = alarm.has_jumped(state.alarm, loss)
+        if setting.beta or "rises" in self.without:
+            # With momentum losses rise and fall in waves, at any rate.
+            is_rising = has_jumped = False
+        if is_surprise or is_rising or has_jumped:
+            is_exploding = has_jumped or loss > alarm.EXPLOSION * bound.size(state.bound)
+            alarm.ask(state.alarm, is_exploding=is_exploding)
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
+        if setback.ends(state.setback, loss, scale, setting.beta):
+            allowed = int(_allowed(self.budget, state.t))
+            state.forwards = min(state.forwards, allowed - setback.LOOKS)
+            belief.doubt(state.belief)
         if scale < LEAST_SCALE:
             return back
         if is_surprise and setting.multiplier > 1:
@@ -242,9 +252,8 @@ class RobustRule:
 
     def judge(self, state: RobustState, seen: Observation) -> Decision:
         """Learn from a probe, and say what becomes of step and scale."""
+        state.alarm.is_exploding = False  # the next probe is within the budget again
         decision = self._judge(state, seen)
-        if decision.again is None:
-            state.alarm.is_exploding = False  # the next probe is within the budget again
         if seen.step.setting.multiplier > FAINT:
             self._count_unseen(state, decision)
         return decision
@@ -272,6 +281,8 @@ class RobustRule:
         if seen.tries < TRIES:
             again = self._part_to_keep(state, seen, bend)
             if again < 1:
+                if "regain" not in self.without:
+                    setback.begin(state.setback, scale_of(step), state.alarm, state.losses)
                 belief.doubt(state.belief)
                 state.bound.lowered_scale = 0.0
                 return Decision(1.0, ratio, "reject", again)
@@ -279,6 +290,12 @@ class RobustRule:
             return Decision(DOWN, ratio, "down")
         is_visible = search.is_visible(step)
         limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
+        if setback.is_way_back(state.setback, scale_of(step)):
+            if not is_visible:
+                setback.forget(state.setback)
+                state.search = search.Search()
+                return Decision(1.0, ratio, "uninformative")
+            _look_back(state, seen, is_bending=limits.is_bending(self, step, bend))
         self._learn(state, seen, with_curvature=is_visible)
         aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
         largest = limits.largest_factor(self, state, step, bend)
@@ -289,7 +306,8 @@ class RobustRule:
         if factor > 1:
             state.rested = 0.0
             state.pause = limits.PAUSE if limits.is_paced(self, state, step, bend) else 0.0
-        state.alarm.is_asking = False  # this probe was the answer
+        # This probe was the answer, unless the loss of its own batch rose: then the next step is asked.
+        state.alarm.is_asking = state.alarm.is_exploding = limits.has_risen(step, bend)
         if factor > self.up and limits.shows_at_once(state, step):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
         word = _word(factor) if is_visible else "uninformative"
@@ -301,6 +319,7 @@ class RobustRule:
         elif state.search.found:
             state.search.is_done = True
             state.forwards -= 1  # it teaches nothing, so it does not count
+            state.alarm.is_exploding = True  # what was found is tried under a probe, at any cost
             return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
         bend, room = 2 - ratio, limits.room(self, state, seen)
         again = search.next_length(state.search, seen, bend, room)
@@ -310,6 +329,7 @@ class RobustRule:
             state.search = search.Search(has_failed=True)
             return Decision(1.0, math.nan, "uninformative")
         if math.isfinite(bend) and bend > 0:
+            state.belief = belief.Belief()  # what was known belongs to where it searched before
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
         state.search.found = factor * seen.step.rate  # in a search, of the schedule's reference
@@ -356,6 +376,16 @@ class RobustRule:
             belief.measure(seen, with_curvature=with_curvature, usual_loss=state.bound.recent),
             floors={} if "floors" in self.without else belief.FLOORS,
         )
+
+
+def _look_back(state: RobustState, seen: Observation, *, is_bending: bool) -> None:
+    """After a setback, stay where a step bends; else believe only the slope of a step downhill."""
+    if is_bending:
+        setback.forget(state.setback)
+    elif seen.step.slope > 0:
+        usual = state.bound.recent
+        news = belief.measure(seen, with_curvature=True, usual_loss=usual)
+        belief.replace(state.belief, news)
 
 
 def _allowed(budget: tuple[float, float], t: int) -> float:

@@ -11,6 +11,7 @@ from .belief import Belief, renewed
 from .bound import Bound
 from .numbers import DOUBLE
 from .search import Search
+from .setback import Setback
 
 SMOOTH_PROBES = int(DOUBLE)  # downhill in a row that are not bending: with SGD, what a rise needs
 
@@ -36,6 +37,7 @@ class RobustState:
         belief: What probes said.
         bound: What the losses say about the gain to come.
         alarm: What the losses say about surprises.
+        setback: What shortened steps took from the scale.
     """
 
     t: int = 1
@@ -54,6 +56,7 @@ class RobustState:
     belief: Belief = field(default_factory=Belief)
     bound: Bound = field(default_factory=Bound)
     alarm: Alarm = field(default_factory=Alarm)
+    setback: Setback = field(default_factory=Setback)
 
     def __post_init__(self) -> None:
         refuse_outside(
@@ -99,7 +102,7 @@ DROPPED = {
 NOT_KNOWN_YET = {
     "search": {"rough": 0.0, "has_looked": False},
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
-    "alarm": {"last": math.inf, "rises": 0, "is_exploding": False},
+    "alarm": {"last": math.inf, "rises": 0, "low": 0.0, "is_exploding": False},
 }
 
 
@@ -114,9 +117,9 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what 0.3.0 to 0.9.0 saved, in the form of today."""
+    """Return what 0.3.0 to 0.10.0 saved, in the form of today."""
     unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0}
-    completed = unknown | {"smooth": SMOOTH_PROBES} | dict(plain)
+    completed = unknown | {"smooth": SMOOTH_PROBES, "setback": as_plain(Setback())} | dict(plain)
     completed.pop("flat", None)  # what only 0.9.0 counted
     for part, numbers in NOT_KNOWN_YET.items():
         told = plain.get(part)
