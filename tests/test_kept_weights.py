@@ -9,6 +9,10 @@ from torch import nn, optim
 
 from probstep import PaperRule, ProbStep, RobustRule
 from probstep.rules import Decision
+from probstep.step.attempt import Attempt
+from probstep.step.examine import found_by_trying
+from probstep.step.kept import FAMILIAR
+from probstep.step.ranks import Ranks
 
 from .cases import OPTIMIZERS, batches, loss_of, plain_network, step_with_closure, train_bare
 
@@ -327,3 +331,26 @@ def test_an_optimizer_that_estimates_its_own_rate_is_refused_by_name(settings):
     base = EstimatesItsRate([nn.Parameter(torch.ones(1))], **settings)
     with pytest.raises(TypeError, match="EstimatesItsRate estimates its own learning rate"):
         ProbStep(base)
+
+
+@pytest.mark.parametrize("kind", sorted(FAMILIAR, key=lambda kind: kind.__name__))
+def test_trying_two_rates_finds_no_weights_in_an_optimizer_that_is_taken_to_have_none(kind):
+    torch.manual_seed(0)
+    w = nn.Parameter(torch.randn(3, 4))
+    w.grad = torch.randn(3, 4).to_sparse() if kind is optim.SparseAdam else torch.randn(3, 4)
+    base, ranks = kind([w], lr=0.1), Ranks()
+    with torch.no_grad(), Attempt(base, ranks) as attempt:
+        attempt.keep(is_search=True)
+        assert not found_by_trying(attempt, base, ranks)
+        attempt.undo()
+
+
+@pytest.mark.parametrize("kind", [optim.ASGD, optim.Rprop])
+def test_of_the_others_of_torch_the_state_depends_on_the_rate(kind):
+    w = nn.Parameter(torch.randn(3, 4))
+    w.grad = torch.randn(3, 4)
+    base, ranks = kind([w], lr=0.1), Ranks()
+    with torch.no_grad(), Attempt(base, ranks) as attempt:
+        attempt.keep(is_search=True)
+        assert found_by_trying(attempt, base, ranks)
+        attempt.undo()

@@ -4,8 +4,6 @@ What a step does to the parameters is in `step/`. Here it is decided whether a s
 hears the loss of the step before, and what became of the step goes into the memory.
 """
 
-import functools
-import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +30,7 @@ from .step.base import (
 from .step.closures import Forward
 from .step.due import is_listening, probe_is_due, probe_will_be_due
 from .step.ending import Ending
+from .step.hooks import Overhears
 from .step.joint import bases_of, name_of
 from .step.observe import BARE, observe
 from .step.ranks import Parallel, Ranks
@@ -152,13 +151,12 @@ class Stepper:
 
     def watch_base(self) -> None:
         """Warn if the base steps although nobody has called the ProbStep around it."""
-        me = weakref.ref(self)  # the base may outlive us
         for base in bases_of(self._parts.base):
-            base.register_step_pre_hook(functools.partial(_notice_step_of_base, me))
+            base.register_step_pre_hook(Overhears(self.notice_step_of))
 
     def notice_step_of(self, base: optim.Optimizer) -> None:
         """Warn that nobody has called this ProbStep, unless another one is around the base."""
-        if self._binding.is_in_place:
+        if not self.is_stepping and self._binding.is_in_place:
             self._notices.of_step_of_base(type(base).__name__)
 
     def _go_on(
@@ -289,9 +287,3 @@ class Stepper:
         is_missing = arrived.again is None and not arrived.is_handed_over
         if is_missing and not rates_are_zero(self._parts.base.param_groups):
             self._notices.of_missing_loss(name_of(self._parts.base))
-
-
-def _notice_step_of_base(owner: weakref.ref[Stepper], base: optim.Optimizer, *_: object) -> None:
-    stepper = owner()
-    if stepper is not None and not stepper.is_stepping:
-        stepper.notice_step_of(base)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, optim
 
 from ..rules import Setting
+from .hooks import take_step
 
 Groups = list[dict[str, Any]]
 
@@ -238,7 +239,7 @@ def step_at(
     groups = optimizer.param_groups
     kept = _scale_rates(groups, scale, factors)  # no context: every step comes here
     try:
-        optimizer.step()
+        take_step(optimizer)
     finally:
         _put_back(groups, kept)
 

@@ -12,7 +12,8 @@ from torch import Tensor, optim
 
 from .attempt import Attempt
 from .base import leading_rate, params_of
-from .kept import reachable
+from .joint import bases_of
+from .kept import FAMILIAR, reachable
 from .moved import Moved, sums_of
 from .ranks import Ranks, local
 from .scalars import pack
@@ -21,10 +22,19 @@ NUMBER = int | float | str | None
 
 
 def keeps_weights(attempt: Attempt, base: optim.Optimizer, ranks: Ranks) -> bool:
+    """Say whether an optimizer keeps weights; try it, unless it is a familiar one.
+
+    Call this after `attempt.keep()`: the steps that it tries are taken back.
+    """
+    if all(type(each) in FAMILIAR for each in bases_of(base)):
+        return False
+    return found_by_trying(attempt, base, ranks)
+
+
+def found_by_trying(attempt: Attempt, base: optim.Optimizer, ranks: Ranks) -> bool:
     """Say whether the state after the step to come depends on its rate, or holds the parameters.
 
-    The second question finds optimizers that use such a copy only at every k-th step. Call this after
-    `attempt.keep()`: the steps that it tries are taken back.
+    The second question finds optimizers that use such a copy only at every k-th step.
     """
     scale = 1 / (leading_rate(base.param_groups) or 1.0)
     numbers, sums, copies = [], [], []

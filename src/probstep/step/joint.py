@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, optim
 
-from .hooks import AFTER, fire_before, firing_own_hooks, has_hooks_before, silent
+from .hooks import AFTER, fire_before, firing_own_hooks, has_hooks_before, silent, take_step
 
 Groups = list[dict[str, Any]]
 
@@ -66,7 +66,7 @@ class Joint(optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
         """Let each of them step."""
         for base in self.bases:
-            base.step()
+            take_step(base)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters."""

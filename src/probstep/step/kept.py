@@ -22,6 +22,17 @@ VALUES = (int, float, str, type(None))
 SEQUENCES = (list, tuple, deque)
 OWNERS = (nn.Module, optim.Optimizer)
 
+# Of these the state is known, and it need not be searched: it holds averages of gradients, no weights
+# and no other optimizers. (Of ASGD and Rprop it depends on the rate.)
+FAMILIAR = {
+    kind
+    for name in (
+        *("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "SparseAdam"),
+        *("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Muon"),
+    )
+    if (kind := getattr(optim, name, None)) is not None  # older versions of torch lack some
+}
+
 ALIGNED = 64  # elements
 APART = 1 << 16  # bytes: smaller copies are fast enough one by one
 TOGETHER = (1 << 25) - (1 << 12)  # bytes: glibc keeps no larger piece for the next time
