@@ -128,6 +128,21 @@ def test_a_probe_moves_the_scale_towards_the_aim_by_at_most_its_limits():
         assert rule.judge(state, Observation(step, 0.9)).factor == expected
 
 
+@pytest.mark.parametrize(
+    ("multiplier", "factor"), [(1.0, 0.5), (0.8, 0.625), (0.5, 1.0), (0.1, 1.0)]
+)
+def test_after_the_peak_of_a_schedule_curvature_lowers_only_what_is_too_long_as_scheduled(
+    multiplier, factor
+):
+    rule = RobustRule(without=frozenset({"noise"}))
+    state = settled(root_curvature=math.sqrt(rule.target / 0.05), variance=1e-9)
+    state.bound.peak = 1.0
+    # By the averages the largest rate is 0.05. The step itself shows no curvature.
+    setting = Setting(multiplier=multiplier)
+    step = Proposal(1.0, 0.1, rate=0.1 * multiplier, setting=setting)
+    assert rule.judge(state, Observation(step, 0.9)).factor == pytest.approx(factor)
+
+
 def test_momentum_that_goes_uphill_leaves_step_and_scale_alone():
     state = settled(cosine=-1.0)
     decision = RobustRule().judge(state, seen(1.11, slope=-0.1, beta=0.9))

@@ -158,6 +158,19 @@ def room(settings: Settings, state: RobustState, seen: Observation) -> float:
 # At a probe
 
 
+def aimed_factor(settings: Settings, state: RobustState, step: Proposal) -> float:
+    """Return the factor that brings the averaged bend to its target; infinite without curvature.
+
+    As a decay makes steps shorter, curvature grows. After the peak of a schedule that lowers the scale
+    only if the step as scheduled bends too much: the decay shortens steps by itself.
+    """
+    aimed = belief.aimed_factor(state.belief, settings.target, scale_of(step))
+    multiplier, peak = step.setting.multiplier, state.bound.peak
+    if aimed < 1 and multiplier < peak:
+        return min(1.0, aimed * peak / multiplier)
+    return aimed
+
+
 def count_bends(
     settings: Settings, state: RobustState, step: Proposal, bend: float, *, is_shortened: bool
 ) -> None:
@@ -324,5 +337,5 @@ def _climb(settings: Settings, state: RobustState, step: Proposal) -> float:
         return max(settings.up, CLIMB)
     if not is_beginning(state):
         return settings.up
-    aimed = belief.aimed_factor(state.belief, settings.target, scale_of(step))
+    aimed = aimed_factor(settings, state, step)
     return max(settings.up, min(CLIMB, aimed * built_up(state, step) / FAR))

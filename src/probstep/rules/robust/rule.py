@@ -297,7 +297,7 @@ class RobustRule:
                 return Decision(1.0, ratio, "uninformative")
             _look_back(state, seen, is_bending=limits.is_bending(self, step, bend))
         self._learn(state, seen, with_curvature=is_visible)
-        aimed = belief.aimed_factor(state.belief, self.target, scale_of(step))
+        aimed = limits.aimed_factor(self, state, step)
         largest = limits.largest_factor(self, state, step, bend)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
