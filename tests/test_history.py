@@ -259,8 +259,10 @@ def test_a_step_that_raises_leaves_no_row():
     model, opt = make()
     (batch,) = batches(1)
 
+    calls = iter(range(9))
+
     def fails():
-        if opt._tape.is_replaying:
+        if next(calls):  # the first is the pass itself, others evaluate it again
             raise RuntimeError("no more")
         return loss_of(model, batch)
 

@@ -167,7 +167,7 @@ def test_a_new_search_forgets_rates_and_remembers_losses():
     model, opt = start("adam", rule=rule)
     for batch in batches(30):
         step_with_closure(opt, model, batch)
-    state = opt._binding.current.rule
+    state = rule.restore(opt.state_dict()["param_groups"][0]["probstep"]["rule"])
     losses, t = copy.copy(state.alarm), state.t
     rule.search_again(state)
     assert rule.is_searching(state)
