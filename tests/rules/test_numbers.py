@@ -18,7 +18,7 @@ NO_CHOICE = {
     "belief": {"TINY, HUGE"},
     "bound": {"LEAST_SLOPE", "DEVIATIONS"},
     "limits": {"LEAST_SCALE"},
-    "rule": {"SECOND", "TRIES"},
+    "rule": {"SECOND", "TRIES", "MOST_VAIN"},
     "search": {"TRIES"},
 }
 

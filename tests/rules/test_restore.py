@@ -67,6 +67,7 @@ THE_SAME_NOW = {
     "forwards": 11,
     "losses": 0,
     "unseen": 0,
+    "vain": 0,
     "straight": 0,
     "calm": 0,
     "bent": 0,
@@ -74,6 +75,7 @@ THE_SAME_NOW = {
     "held": 0,
     "rested": 1.0,
     "pause": 0.0,
+    "seen_scale": 0.0,
     "sound_scale": 0.0,
     "search": {**VERSION_0_2_0["search"], "rough": 0.0, "has_looked": False},
     "belief": {
@@ -125,8 +127,11 @@ def test_the_keys_of_a_state_never_change():
     assert all(as_plain(state)[part].keys() == THE_SAME_NOW[part].keys() for part in parts)
 
 
-ALARM_0_9_0 = {k: v for k, v in FRESH["alarm"].items() if k != "is_exploding"}
-VERSION_0_10_0 = {k: v for k, v in THE_SAME_NOW.items() if k != "setback"}
+ALARM_0_10_0 = {k: v for k, v in FRESH["alarm"].items() if k not in ("low", "trust")}
+ALARM_0_9_0 = {k: v for k, v in ALARM_0_10_0.items() if k != "is_exploding"}
+NEW_IN_0_11_0 = ("setback", "vain", "seen_scale")
+VERSION_0_10_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in NEW_IN_0_11_0}
+VERSION_0_10_0["alarm"] = ALARM_0_10_0
 VERSION_0_9_0 = VERSION_0_10_0 | {"flat": 0, "alarm": ALARM_0_9_0}
 VERSION_0_8_0 = {k: v for k, v in VERSION_0_9_0.items() if k not in ("smooth", "flat")}
 VERSION_0_7_0 = {k: v for k, v in VERSION_0_8_0.items() if k != "calm"}

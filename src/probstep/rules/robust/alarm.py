@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from ...plain import FINITE, refuse_outside
-from .numbers import FEW, RARE, TENTH, TWENTIETH
+from .numbers import FEW, HUNDREDTH, RARE, TENTH, TWENTIETH
 
 SURPRISE = float(RARE)  # standard deviations above the mean loss
 ROUNDING = 1e-6  # relative; a loss that has stood still has no deviation, only rounding
@@ -21,6 +21,7 @@ FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
 EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be as much higher
 RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
+TRUST = float(RARE)  # probes at any cost that may be for nothing; later one more in 100 steps
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Alarm:
         low: The loss before these.
         is_asking: Whether no probe has answered the last one yet.
         is_exploding: Whether the next probe must not wait for a budget.
+        trust: How many such probes may still be for nothing.
     """
 
     mean: float = 0.0
@@ -46,6 +48,7 @@ class Alarm:
     low: float = 0.0
     is_asking: bool = False
     is_exploding: bool = False
+    trust: float = TRUST
 
     def __post_init__(self) -> None:
         refuse_outside(
@@ -56,6 +59,7 @@ class Alarm:
             last=(-math.inf, math.inf),
             rises=(0, math.inf),
             low=(-math.inf, math.inf),
+            trust=(0.0, TRUST),
         )
 
 
@@ -72,6 +76,8 @@ def unsurprising(alarm: Alarm, loss: float, count: int) -> float:
 
 def average(alarm: Alarm, loss: float, count: int) -> None:
     """Average a loss, the `count`-th of its level."""
+    if alarm.trust < TRUST:
+        alarm.trust = min(TRUST, alarm.trust + HUNDREDTH)
     if count == 1:
         alarm.mean, alarm.spread = loss, 0.0
     weight, error = max(1 / count, LEAST_WEIGHT), loss - alarm.mean
@@ -116,6 +122,48 @@ def ask(alarm: Alarm, *, is_exploding: bool) -> None:
     """
     alarm.is_asking = True
     alarm.is_exploding = alarm.is_exploding or is_exploding
+
+
+def is_free(alarm: Alarm) -> bool:
+    """Say whether the next probe need not wait for a budget.
+
+    >>> is_free(Alarm(is_exploding=True)), is_free(Alarm(is_exploding=True, trust=0.5))
+    (True, False)
+    """
+    return alarm.is_exploding and alarm.trust >= 1
+
+
+def is_believed(alarm: Alarm) -> bool:
+    """Say whether a weak sign of an explosion is enough: there must be trust left for a strong one.
+
+    >>> is_believed(Alarm()), is_believed(Alarm(trust=3.0))
+    (True, False)
+    """
+    return alarm.trust >= 1 + FEW
+
+
+def answer(alarm: Alarm, *, was_right: bool) -> None:
+    """Learn from a probe at any cost whether it was worth it: small batches look like explosions.
+
+    >>> alarm = Alarm()
+    >>> answer(alarm, was_right=False)
+    >>> alarm.trust
+    4.0
+    """
+    alarm.trust = TRUST if was_right else max(0.0, alarm.trust - 1)
+
+
+def spend_trust(alarm: Alarm) -> bool:
+    """Say whether there is trust enough for several probes at any cost, and spend it on them.
+
+    >>> alarm = Alarm()
+    >>> spend_trust(alarm), alarm.trust, spend_trust(alarm)
+    (True, 2.0, False)
+    """
+    if alarm.trust < FEW:
+        return False
+    alarm.trust -= FEW
+    return True
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

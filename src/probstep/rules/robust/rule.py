@@ -17,6 +17,7 @@ RESERVE = HALF_AGAIN  # times the budget per step: forward passes kept for surpr
 GREAT_DOUBT = QUARTER  # the variance of log scale from which on a probe may draw on it
 FAINT = HUNDREDTH  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
 UNSEEN = RARE  # probes in a row that could see nothing, after which the rule searches again
+MOST_VAIN = 10  # times that this number is doubled, at most
 HELD = int(1 / HUNDREDTH)  # losses that rose without a bend, after which the user is told
 SECOND = 3  # the step that comes when the second loss is told
 TRIES = 20  # forward passes on one step, after which it is kept as it is
@@ -127,7 +128,7 @@ class RobustRule:
         is_uncertain = (is_uncertain or not state.search.is_done) and state.rested >= state.pause
         if not (is_uncertain or is_asking):
             return False
-        if state.alarm.is_exploding and "explosion" not in self.without:
+        if alarm.is_free(state.alarm) and "explosion" not in self.without:
             return True
         allowed = _allowed(self.budget, state.t)
         is_urgent = is_asking or variance >= GREAT_DOUBT
@@ -146,7 +147,7 @@ class RobustRule:
         state.unseen = state.straight = state.calm = state.bent = 0
         state.smooth = SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
-        state.bound.peak = state.bound.lowered_scale = 0.0
+        state.bound.peak = state.bound.lowered_scale = state.seen_scale = 0.0
         setback.forget(state.setback)
 
     def metrics(self, state: RobustState) -> dict[str, float]:
@@ -195,15 +196,19 @@ class RobustRule:
             # With momentum losses rise and fall in waves, at any rate.
             is_rising = has_jumped = False
         if is_surprise or is_rising or has_jumped:
-            is_exploding = has_jumped or loss > alarm.EXPLOSION * bound.size(state.bound)
+            is_exploding = has_jumped and alarm.is_believed(state.alarm)
+            is_exploding = is_exploding or loss > alarm.EXPLOSION * bound.size(state.bound)
             alarm.ask(state.alarm, is_exploding=is_exploding)
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search = search.Search()
         if setback.ends(state.setback, loss, scale, setting.beta):
-            allowed = int(_allowed(self.budget, state.t))
-            state.forwards = min(state.forwards, allowed - setback.LOOKS)
-            belief.doubt(state.belief)
+            if alarm.spend_trust(state.alarm):
+                allowed = int(_allowed(self.budget, state.t))
+                state.forwards = min(state.forwards, allowed - setback.LOOKS)
+                belief.doubt(state.belief)
+            else:
+                setback.forget(state.setback)  # a way back needs a probe at every step
         if scale < LEAST_SCALE:
             return back
         if is_surprise and setting.multiplier > 1:
@@ -252,20 +257,29 @@ class RobustRule:
 
     def judge(self, state: RobustState, seen: Observation) -> Decision:
         """Learn from a probe, and say what becomes of step and scale."""
-        state.alarm.is_exploding = False  # the next probe is within the budget again
+        was_free, state.alarm.is_exploding = state.alarm.is_exploding, False
         decision = self._judge(state, seen)
+        if was_free:
+            was_right = decision.again is not None or decision.factor < 1
+            alarm.answer(state.alarm, was_right=was_right)
         if seen.step.setting.multiplier > FAINT:
             self._count_unseen(state, decision)
         return decision
 
     def _count_unseen(self, state: RobustState, decision: Decision) -> None:
-        """Search again after several probes in a row that saw nothing: a dead rate must not stay."""
+        """Search again after several probes in a row that saw nothing: a dead rate must not stay.
+
+        Where a search changes nothing, as after convergence, the next one waits twice as long.
+        """
         if decision.word != "uninformative":
             state.unseen = 0
+            is_step_kept = decision.again is None and decision.word != "search"
+            state.vain = 0 if is_step_kept else state.vain
         elif state.search.is_done:
             state.unseen += 1
-            if state.unseen >= UNSEEN and "again" not in self.without:
+            if state.unseen >= UNSEEN * DOUBLE**state.vain and "again" not in self.without:
                 state.search, state.unseen = search.Search(), 0
+                state.vain = min(state.vain + 1, MOST_VAIN)
 
     def _judge(self, state: RobustState, seen: Observation) -> Decision:
         state.forwards += 1
@@ -292,8 +306,9 @@ class RobustRule:
         limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
         if setback.is_way_back(state.setback, scale_of(step)):
             if not is_visible:
+                state.seen_scale = state.setback.scale
                 setback.forget(state.setback)
-                state.search = search.Search()
+                state.unseen = UNSEEN  # it searches now, unless it has searched here in vain
                 return Decision(1.0, ratio, "uninformative")
             _look_back(state, seen, is_bending=limits.is_bending(self, step, bend))
         self._learn(state, seen, with_curvature=is_visible)
@@ -303,11 +318,14 @@ class RobustRule:
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, step, bend)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
+        if is_visible and seen.tries == 1:
+            state.seen_scale = scale_of(step)
         if factor > 1:
             state.rested = 0.0
             state.pause = limits.PAUSE if limits.is_paced(self, state, step, bend) else 0.0
         # This probe was the answer, unless the loss of its own batch rose: then the next step is asked.
-        state.alarm.is_asking = state.alarm.is_exploding = limits.has_risen(step, bend)
+        state.alarm.is_asking = limits.has_risen(step, bend)
+        state.alarm.is_exploding = state.alarm.is_asking and alarm.is_believed(state.alarm)
         if factor > self.up and limits.shows_at_once(state, step):
             belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
         word = _word(factor) if is_visible else "uninformative"
@@ -332,7 +350,11 @@ class RobustRule:
             state.belief = belief.Belief()  # what was known belongs to where it searched before
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
-        state.search.found = factor * seen.step.rate  # in a search, of the schedule's reference
+        found = factor * seen.step.rate  # in a search, of the schedule's reference
+        # Where slopes vanish, as on a saddle, all lengths look straight. So a later search stays near
+        # what a probe has seen, and goes farther only after one in vain.
+        most = state.seen_scale * search.LONGER ** max(state.vain, 1) or math.inf
+        state.search.found = min(found, most)
         state.bound.lowered_scale = 0.0
         if "unlike" in self.without:
             return Decision(factor, ratio, "search", limit="search")

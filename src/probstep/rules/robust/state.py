@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...plain import FINITE, as_plain, refuse_outside, restored
-from .alarm import Alarm
+from .alarm import TRUST, Alarm
 from .belief import Belief, renewed
 from .bound import Bound
 from .numbers import DOUBLE
@@ -25,6 +25,7 @@ class RobustState:
         forwards: The probes made, each a forward pass.
         losses: How many losses the averages hold: those since the loss has its present level.
         unseen: The probes in a row that could see nothing.
+        vain: The searches in a row after which probes could see nothing again: each doubles the wait.
         straight: The probes in a row that saw a slope and no bend.
         calm: The probes in a row that saw a slope and hardly a bend.
         bent: The probes in a row whose step went too far.
@@ -32,6 +33,7 @@ class RobustState:
         rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
         pause: What it must be before the next probe, unless a surprise asks for one.
         held: The losses that surely rose, and would have lowered the scale had the probes not been calm.
+        seen_scale: The scale of the last step that a probe could see and did not shorten; else 0.
         sound_scale: The scale before the last losses, if these were not finite; else 0.
         search: How far the search of the first batch has come.
         belief: What probes said.
@@ -44,6 +46,7 @@ class RobustState:
     forwards: int = 0
     losses: int = 0
     unseen: int = 0
+    vain: int = 0
     straight: int = 0
     calm: int = 0
     bent: int = 0
@@ -51,6 +54,7 @@ class RobustState:
     held: int = 0
     rested: float = 0.0
     pause: float = 0.0
+    seen_scale: float = 0.0
     sound_scale: float = 0.0
     search: Search = field(default_factory=Search)
     belief: Belief = field(default_factory=Belief)
@@ -65,6 +69,7 @@ class RobustState:
             forwards=(0, math.inf),
             losses=(0, math.inf),
             unseen=(0, math.inf),
+            vain=(0, math.inf),
             straight=(0, math.inf),
             calm=(0, math.inf),
             bent=(0, math.inf),
@@ -72,6 +77,7 @@ class RobustState:
             held=(0, math.inf),
             rested=(0.0, math.inf),
             pause=(0.0, math.inf),
+            seen_scale=(0.0, FINITE[1]),
             sound_scale=(0.0, FINITE[1]),
         )
 
@@ -102,7 +108,13 @@ DROPPED = {
 NOT_KNOWN_YET = {
     "search": {"rough": 0.0, "has_looked": False},
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
-    "alarm": {"last": math.inf, "rises": 0, "low": 0.0, "is_exploding": False},
+    "alarm": {
+        "last": math.inf,
+        "rises": 0,
+        "low": 0.0,
+        "is_exploding": False,
+        "trust": TRUST,
+    },
 }
 
 
@@ -118,7 +130,14 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return what 0.3.0 to 0.10.0 saved, in the form of today."""
-    unknown = {"sound_scale": 0.0, "rested": 1.0, "pause": 0.0, "calm": 0}
+    unknown = {
+        "sound_scale": 0.0,
+        "rested": 1.0,
+        "pause": 0.0,
+        "calm": 0,
+        "vain": 0,
+        "seen_scale": 0.0,
+    }
     completed = unknown | {"smooth": SMOOTH_PROBES, "setback": as_plain(Setback())} | dict(plain)
     completed.pop("flat", None)  # what only 0.9.0 counted
     for part, numbers in NOT_KNOWN_YET.items():
