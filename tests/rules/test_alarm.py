@@ -1,6 +1,7 @@
 """The alarm: a surprising loss asks for a probe, and several in short order are a new level."""
 
 import math
+import random
 
 import pytest
 
@@ -226,6 +227,47 @@ def test_what_a_search_learns_takes_the_place_of_what_was_known():
     rule.judge(state, Observation(step, loss_after=0.95))
     rule.judge(state, Observation(step.times(2), loss_after=0.9, tries=2))
     assert state.belief.root_curvature < 10
+
+
+def test_losses_that_scatter_cost_hardly_more_probes_than_the_budget():
+    rule, state, noise = RobustRule(), RobustState(search=Search(is_done=True)), random.Random(0)
+    harmless = Proposal(1.0, 0.1, rate=0.1, norms=Norms(1.0, 0.1))
+    steps, probes = 4000, 0
+    for _ in range(steps):
+        rule.notice(
+            state, noise.lognormvariate(0, 3), 0.1, Setting()
+        )  # single losses of one sample
+        if rule.is_due(state):
+            rule.judge(state, Observation(harmless, 0.92))
+            probes += 1
+    at_once, per_step = rule.budget
+    reserve = 1.5 * per_step * 1000
+    twice = 2 * (at_once + reserve)  # the account begins anew once
+    assert probes <= twice + (per_step + 0.01) * steps + alarm.TRUST
+
+
+def test_a_probe_at_any_cost_that_was_right_brings_the_trust_back():
+    state = Alarm(trust=1.0)
+    alarm.answer(state, was_right=True)
+    assert state.trust == alarm.TRUST
+
+
+def test_trust_comes_back_by_one_in_a_hundred_losses():
+    state = Alarm(trust=2.0)
+    for count in range(100):
+        alarm.average(state, 1.0, count + 1)
+    assert state.trust == pytest.approx(3.0)
+
+
+def test_a_strong_sign_is_believed_when_weak_ones_are_no_longer():
+    rule, spent = RobustRule(), RobustState(t=50, losses=49, forwards=9999)
+    spent.search, spent.alarm = Search(is_done=True), averaged(STEADY)[0]
+    spent.bound.recent, spent.alarm.trust = 1.0, 3.0
+    spent.alarm.last = spent.alarm.low = 0.01
+    rule.notice(spent, 0.99, 0.1, Setting())  # ten times the last low one
+    assert not rule.is_due(spent)
+    rule.notice(spent, 11.0, 0.1, Setting())  # ten times the usual one
+    assert rule.is_due(spent)
 
 
 def test_without_the_level_a_lasting_rise_begins_nothing_anew():

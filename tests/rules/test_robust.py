@@ -1,5 +1,6 @@
 """RobustRule: what it makes of its parts, whatever is seen."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -222,6 +223,29 @@ def test_after_five_probes_in_a_row_that_see_nothing_it_searches_again():
         assert not rule.is_searching(state)
         rule.judge(state, nothing(k))
     assert rule.is_searching(state)
+
+
+def test_each_search_in_vain_makes_the_next_one_wait_twice_as_long():
+    rule, state, waits = RobustRule(), settled(), []
+    for k in range(100):
+        rule.judge(state, nothing(k))
+        if rule.is_searching(state):
+            waits.append(k)
+            state.search = Search(is_done=True)
+    assert [b - a for a, b in itertools.pairwise([-1, *waits])] == [5, 10, 20, 40]
+    rule.judge(state, seen(0.95))
+    assert state.vain == 0
+
+
+@pytest.mark.parametrize(("vain", "most"), [(0, 1.0), (1, 1.0), (2, 10.0)])
+def test_a_later_search_finds_at_most_ten_times_what_could_last_be_seen(vain, most):
+    rule, state = RobustRule(without=frozenset({"share"})), settled()
+    state.seen_scale, state.vain, state.search = 0.1, vain, Search()
+    step, tries = Proposal(1.0, 1e-6, 1e-9, rate=1e-4, norms=Norms(1e-2, 1e-4)), 1
+    while rule.is_searching(state):  # at any length the loss falls as promised, as on a saddle
+        decision = rule.judge(state, Observation(step, 1.0 - step.slope, tries))
+        step, tries = step.times(decision.again or 1.0), tries + 1
+    assert state.search.found == pytest.approx(most)
 
 
 def test_a_probe_that_sees_something_ends_the_row_of_those_that_do_not():
