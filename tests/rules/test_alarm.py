@@ -248,7 +248,13 @@ def test_losses_that_scatter_cost_hardly_more_probes_than_the_budget():
 
 def test_a_probe_at_any_cost_that_was_right_brings_the_trust_back():
     state = Alarm(trust=1.0)
-    alarm.answer(state, was_right=True)
+    alarm.answer(state, was_right=True, was_paid=False)
+    assert state.trust == alarm.TRUST
+
+
+def test_a_probe_that_the_budget_pays_for_costs_no_trust():
+    state = Alarm()
+    alarm.answer(state, was_right=False, was_paid=True)
     assert state.trust == alarm.TRUST
 
 

@@ -77,7 +77,7 @@ THE_SAME_NOW = {
     "pause": 0.0,
     "seen_scale": 0.0,
     "sound_scale": 0.0,
-    "search": {**VERSION_0_2_0["search"], "rough": 0.0, "has_looked": False},
+    "search": {**VERSION_0_2_0["search"], "rough": 0.0, "has_looked": False, "is_untried": False},
     "belief": {
         **{name: value for name, value in VERSION_0_2_0["belief"].items() if name != "curvature"},
         "root_curvature": 2.0,

@@ -149,6 +149,7 @@ class WatchRule:
     def notice(self, state: WatchState, loss: float, scale: float, setting: Setting) -> float:
         """Learn from the loss of a step; the scale stays."""
         self.robust.notice(state.robust, loss, scale, setting)
+        state.robust.alarm.is_exploding = False  # nothing is shortened, so a look can wait
         return 1.0
 
     def is_new_level(self, state: WatchState) -> bool:
@@ -159,7 +160,7 @@ class WatchRule:
         """Learn from a look at one length, and say whether to look at another."""
         robust, step = state.robust, seen.step
         robust.forwards += 1
-        robust.alarm.is_asking = robust.alarm.is_exploding = False  # this look is the answer
+        robust.alarm.is_asking = False  # this look is the answer
         if seen.tries == 1:
             # Where earlier probes have found the limit, a bend is no roughness.
             robust.search = search.Search(has_looked=state.limit.probes > 0)

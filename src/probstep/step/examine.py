@@ -13,7 +13,7 @@ from torch import Tensor, optim
 from .attempt import Attempt
 from .base import leading_rate, params_of
 from .joint import bases_of
-from .kept import FAMILIAR, reachable
+from .kept import is_familiar, reachable
 from .moved import Moved, sums_of
 from .ranks import Ranks, local
 from .scalars import pack
@@ -26,7 +26,7 @@ def keeps_weights(attempt: Attempt, base: optim.Optimizer, ranks: Ranks) -> bool
 
     Call this after `attempt.keep()`: the steps that it tries are taken back.
     """
-    if all(type(each) in FAMILIAR for each in bases_of(base)):
+    if all(map(is_familiar, bases_of(base))):
         return False
     return found_by_trying(attempt, base, ranks)
 

@@ -11,7 +11,7 @@ import torch
 from torch import optim
 from torch.optim import optimizer as torch_optimizer
 
-from .kept import FAMILIAR, reachable
+from .kept import is_familiar, reachable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,7 +112,7 @@ def silent(optimizer: optim.Optimizer, *kinds: str) -> Iterator[None]:
     ...     sgd.step()
     """
     every = [optimizer]
-    if type(optimizer) not in FAMILIAR:  # it may hold others
+    if not is_familiar(optimizer):  # it may hold others
         every = [each for each in reachable(every) if isinstance(each, optim.Optimizer)]
     with ExitStack() as stack:
         for kind in kinds:

@@ -38,6 +38,15 @@ APART = 1 << 16  # bytes: smaller copies are fast enough one by one
 TOGETHER = (1 << 25) - (1 << 12)  # bytes: glibc keeps no larger piece for the next time
 
 
+def is_familiar(optimizer: optim.Optimizer) -> bool:
+    """Say whether an optimizer is one of these, and nobody has given it another step.
+
+    >>> is_familiar(torch.optim.SGD([torch.zeros(1)], lr=0.1))
+    True
+    """
+    return type(optimizer) in FAMILIAR and "step" not in vars(optimizer)
+
+
 class Kept:
     """What some objects, and all that can be reached from them, held when this was made.
 

@@ -19,9 +19,11 @@ KNOWN_AFTER = FEW + 1  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
 FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
-EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be as much higher
+EXPLOSION = (
+    1 / TENTH
+)  # times a usual loss, or the last low one: the next loss may be ten times higher again
 RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
-TRUST = float(RARE)  # probes at any cost that may be for nothing; later one more in 100 steps
+TRUST = float(RARE)  # probes beyond the budget that may be for nothing; later one more in 100 steps
 
 
 @dataclass(slots=True)
@@ -142,15 +144,20 @@ def is_believed(alarm: Alarm) -> bool:
     return alarm.trust >= 1 + FEW
 
 
-def answer(alarm: Alarm, *, was_right: bool) -> None:
-    """Learn from a probe at any cost whether it was worth it: small batches look like explosions.
+def answer(alarm: Alarm, *, was_right: bool, was_paid: bool) -> None:
+    """Learn whether a probe of an explosion was right: small batches look like explosions, too.
+
+    One that was not costs trust, unless the budget paid for it.
 
     >>> alarm = Alarm()
-    >>> answer(alarm, was_right=False)
+    >>> answer(alarm, was_right=False, was_paid=False)
     >>> alarm.trust
     4.0
     """
-    alarm.trust = TRUST if was_right else max(0.0, alarm.trust - 1)
+    if was_right:
+        alarm.trust = TRUST
+    elif not was_paid:
+        alarm.trust = max(0.0, alarm.trust - 1)
 
 
 def spend_trust(alarm: Alarm) -> bool:

@@ -47,7 +47,7 @@ PARTS = {
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "pace": "with SGD's momentum the scale rises no faster than it shows what a rise does",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
-    "rises": "without momentum five rises of the loss in a row, or one to ten times, ask for a probe",
+    "rises": "without momentum five rises of the loss in a row, or a rise to ten times, ask for a probe",
     "level": "surprises in short order begin these averages anew",
     "explosion": "a loss ten times as large as usual is followed by a probe, whatever the budget says",
     "reserve": "forward passes are kept for surprises and for great doubt",
@@ -122,6 +122,8 @@ class RobustRule:
         if not state.search.is_done and (state.search.found or not state.belief.probes):
             # The first search, whatever it costs; or one whose last probe could not be judged.
             return True
+        if state.search.is_untried:
+            return True  # what a search found is tried under a probe
         is_faint = 0 < state.bound.peak <= FAINT  # a warm-up begins: keep the probes for its end
         variance, is_asking = state.belief.variance, state.alarm.is_asking
         is_uncertain = variance >= (GREAT_DOUBT if is_faint else self.doubt)
@@ -130,8 +132,12 @@ class RobustRule:
             return False
         if alarm.is_free(state.alarm) and "explosion" not in self.without:
             return True
+        return self._can_pay(state)
+
+    def _can_pay(self, state: RobustState) -> bool:
+        """Say whether the budget allows a probe, for a surprise or great doubt with its reserve."""
         allowed = _allowed(self.budget, state.t)
-        is_urgent = is_asking or variance >= GREAT_DOUBT
+        is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
         if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
             allowed += RESERVE * self.budget[1] * min(state.t, SETTLED)
         return state.forwards < allowed
@@ -144,7 +150,7 @@ class RobustRule:
         """Forget everything that is measured in units of the rate; the losses stay known."""
         _, per_step = self.budget
         state.forwards = min(state.forwards, int(per_step * state.t))  # a new search, a new budget
-        state.unseen = state.straight = state.calm = state.bent = 0
+        state.unseen = state.vain = state.straight = state.calm = state.bent = 0
         state.smooth = SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
         state.bound.peak = state.bound.lowered_scale = state.seen_scale = 0.0
@@ -201,11 +207,11 @@ class RobustRule:
             alarm.ask(state.alarm, is_exploding=is_exploding)
         if is_new_level and limits.has_fallen(state, scale):
             # What lowered the scale so far no longer holds, and nothing else is known.
-            state.search = search.Search()
+            state.search, state.seen_scale, state.vain = search.Search(), 0.0, 0
         if setback.ends(state.setback, loss, scale, setting.beta):
             if alarm.spend_trust(state.alarm):
                 allowed = int(_allowed(self.budget, state.t))
-                state.forwards = min(state.forwards, allowed - setback.LOOKS)
+                state.forwards = min(state.forwards, max(0, allowed - setback.LOOKS))
                 belief.doubt(state.belief)
             else:
                 setback.forget(state.setback)  # a way back needs a probe at every step
@@ -257,11 +263,13 @@ class RobustRule:
 
     def judge(self, state: RobustState, seen: Observation) -> Decision:
         """Learn from a probe, and say what becomes of step and scale."""
-        was_free, state.alarm.is_exploding = state.alarm.is_exploding, False
+        was_exploding, state.alarm.is_exploding = state.alarm.is_exploding, False
+        was_paid, was_searching = self._can_pay(state), not state.search.is_done
+        state.search.is_untried = False
         decision = self._judge(state, seen)
-        if was_free:
-            was_right = decision.again is not None or decision.factor < 1
-            alarm.answer(state.alarm, was_right=was_right)
+        if was_exploding and not was_searching:
+            is_right = decision.again is not None or decision.factor < 1
+            alarm.answer(state.alarm, was_right=is_right, was_paid=was_paid)
         if seen.step.setting.multiplier > FAINT:
             self._count_unseen(state, decision)
         return decision
@@ -304,7 +312,8 @@ class RobustRule:
             return Decision(DOWN, ratio, "down")
         is_visible = search.is_visible(step)
         limits.count_bends(self, state, step, bend, is_shortened=seen.tries > 1)
-        if setback.is_way_back(state.setback, scale_of(step)):
+        is_way_back = setback.is_way_back(state.setback, scale_of(step))
+        if is_way_back:
             if not is_visible:
                 state.seen_scale = state.setback.scale
                 setback.forget(state.setback)
@@ -318,6 +327,8 @@ class RobustRule:
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, step, bend)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
+        if is_way_back and factor <= 1:
+            setback.forget(state.setback)  # something else limits the scale
         if is_visible and seen.tries == 1:
             state.seen_scale = scale_of(step)
         if factor > 1:
@@ -337,7 +348,7 @@ class RobustRule:
         elif state.search.found:
             state.search.is_done = True
             state.forwards -= 1  # it teaches nothing, so it does not count
-            state.alarm.is_exploding = True  # what was found is tried under a probe, at any cost
+            state.search.is_untried = True
             return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
         bend, room = 2 - ratio, limits.room(self, state, seen)
         again = search.next_length(state.search, seen, bend, room)
@@ -357,7 +368,7 @@ class RobustRule:
         state.search.found = min(found, most)
         state.bound.lowered_scale = 0.0
         if "unlike" in self.without:
-            return Decision(factor, ratio, "search", limit="search")
+            return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
         state.search.is_done = False  # the step that is taken is probed, too
         return Decision(1.0, ratio, "search", search.TAKEN)
 
@@ -401,7 +412,7 @@ class RobustRule:
 
 
 def _look_back(state: RobustState, seen: Observation, *, is_bending: bool) -> None:
-    """After a setback, stay where a step bends; else believe only the slope of a step downhill."""
+    """After a setback, stay where a step bends; else, if it goes downhill, believe this probe alone."""
     if is_bending:
         setback.forget(state.setback)
     elif seen.step.slope > 0:

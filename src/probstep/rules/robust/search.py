@@ -40,6 +40,7 @@ class Search:
         has_failed: It was made again and saw nothing, as after convergence: the scale stays.
         rough: The first rate, if it bent too much, so that longer steps are looked at; 0 if not.
         has_looked: Whether that look is over.
+        is_untried: No step at what it found has been probed yet.
     """
 
     is_done: bool = False
@@ -48,6 +49,7 @@ class Search:
     has_failed: bool = False
     rough: float = 0.0
     has_looked: bool = False
+    is_untried: bool = False
 
     def __post_init__(self) -> None:
         not_negative = (0.0, math.inf)

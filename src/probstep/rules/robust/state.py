@@ -106,7 +106,7 @@ DROPPED = {
 
 # What earlier versions did not know yet.
 NOT_KNOWN_YET = {
-    "search": {"rough": 0.0, "has_looked": False},
+    "search": {"rough": 0.0, "has_looked": False, "is_untried": False},
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
     "alarm": {
         "last": math.inf,

@@ -21,7 +21,7 @@ from probstep.bench.report.numbers.hazards import (
     spell_compared,
     spell_seeds,
 )
-from probstep.bench.report.numbers.parts import Absence
+from probstep.bench.report.numbers.parts import ABLATED, Absence
 from probstep.bench.report.page.markdown import write_bars, write_paragraph, write_table
 from probstep.drawing.scene import Scene
 from probstep.rules.robust.rule import PARTS
@@ -263,10 +263,10 @@ def _parts(absences: Sequence[Absence]) -> Iterator[str]:
     if not absences:
         yield "Not run with this version: `python -m benchmarks.ablations --data DATA`.\n"
         return
-    yield """The rule without a part, one seed, on rows of the tuning half: some ordinary trainings,
-beside the whole rule, and the hazards, beside the plain optimizer and beside the whole rule. *New* are
-hazards that fail only without the part, *gone* those that fail only with it. To make it again:
-`python -m benchmarks.ablations --data DATA`.
+    yield f"""The rule of version {ABLATED} without a part, one seed, on rows of the tuning half: some
+ordinary trainings, beside the whole rule, and the hazards, beside the plain optimizer and beside the
+whole rule. *New* are hazards that fail only without the part, *gone* those that fail only with it. To
+make it again: `python -m benchmarks.ablations --data DATA`.
 """
     head = ["without", "ordinary: rows", "mean ratio", "worst", "hazards: rows", "failed", "new"]
     rows = [_part(one) for one in absences if one.ordinary or one.hazards]
