@@ -338,11 +338,27 @@ def test_trying_two_rates_finds_no_weights_in_an_optimizer_that_is_taken_to_have
     torch.manual_seed(0)
     w = nn.Parameter(torch.randn(3, 4))
     w.grad = torch.randn(3, 4).to_sparse() if kind is optim.SparseAdam else torch.randn(3, 4)
-    base, ranks = kind([w], lr=0.1), Ranks()
-    with torch.no_grad(), Attempt(base, ranks) as attempt:
+    settings = {optim.SGD: {"momentum": 0.9}, optim.RMSprop: {"momentum": 0.9}}
+    base = kind([w], lr=0.1, **settings.get(kind, {"amsgrad": True} if kind is optim.Adam else {}))
+    with torch.no_grad(), Attempt(base, Ranks()) as attempt:
         attempt.keep(is_search=True)
-        assert not found_by_trying(attempt, base, ranks)
+        assert not found_by_trying(attempt, base, Ranks())
         attempt.undo()
+
+
+def test_a_familiar_optimizer_with_a_step_of_somebodys_own_is_tried():
+    w = nn.Parameter(torch.randn(3))
+    base, masters = optim.SGD([w], lr=0.1), {}
+
+    def step():
+        master = masters.setdefault(w, base.state[w].setdefault("master", w.detach().double()))
+        master.sub_(base.param_groups[0]["lr"] * w.grad.double())
+        w.data.copy_(master)
+
+    base.step = step
+    opt = ProbStep(base)
+    opt.step(lambda: w.square().sum())
+    assert is_found(opt)
 
 
 @pytest.mark.parametrize("kind", [optim.ASGD, optim.Rprop])

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting
+from probstep.rules import Norms, Observation, Proposal, RobustRule, Setting, WatchRule
 from probstep.rules.robust import alarm
 from probstep.rules.robust.alarm import Alarm
 from probstep.rules.robust.belief import Belief
@@ -229,20 +229,28 @@ def test_what_a_search_learns_takes_the_place_of_what_was_known():
     assert state.belief.root_curvature < 10
 
 
-def test_losses_that_scatter_cost_hardly_more_probes_than_the_budget():
-    rule, state, noise = RobustRule(), RobustState(search=Search(is_done=True)), random.Random(0)
-    harmless = Proposal(1.0, 0.1, rate=0.1, norms=Norms(1.0, 0.1))
-    steps, probes = 4000, 0
+def look(rule, state):
+    """Probe a harmless step, at as many lengths as the rule wants: along it the loss bends as 4 e."""
+    step = Proposal(1.0, 0.1, rate=0.1, norms=Norms(1.0, 0.1))
+    for tries in range(1, 40):
+        after = 1.0 - step.slope * (1 - 4 * step.rate / 2)
+        decision = rule.judge(state, Observation(step, after, tries))
+        if decision.again is None:
+            return
+        step = step.times(decision.again)
+
+
+@pytest.mark.parametrize("rule", [RobustRule(), WatchRule()], ids=["robust", "watch"])
+def test_losses_that_scatter_cost_hardly_more_probes_than_the_budget(rule):
+    state, noise, probes, steps = rule.init(), random.Random(0), 0, 4000
+    look(rule, state)
     for _ in range(steps):
-        rule.notice(
-            state, noise.lognormvariate(0, 3), 0.1, Setting()
-        )  # single losses of one sample
+        rule.notice(state, noise.lognormvariate(0, 3), 0.1, Setting())  # as of single samples
         if rule.is_due(state):
-            rule.judge(state, Observation(harmless, 0.92))
+            look(rule, state)
             probes += 1
-    at_once, per_step = rule.budget
-    reserve = 1.5 * per_step * 1000
-    twice = 2 * (at_once + reserve)  # the account begins anew once
+    at_once, per_step = RobustRule().budget
+    twice = 2 * (at_once + 1.5 * per_step * 1000)  # with the reserve; the account begins anew once
     assert probes <= twice + (per_step + 0.01) * steps + alarm.TRUST
 
 
@@ -274,6 +282,15 @@ def test_a_strong_sign_is_believed_when_weak_ones_are_no_longer():
     assert not rule.is_due(spent)
     rule.notice(spent, 11.0, 0.1, Setting())  # ten times the usual one
     assert rule.is_due(spent)
+
+
+def test_a_search_on_a_new_level_may_find_any_rate():
+    rule, state = RobustRule(), RobustState(t=50, losses=49, seen_scale=1e-3, vain=3)
+    state.search, state.alarm = Search(is_done=True, found=1.0), averaged(STEADY)[0]
+    for _ in range(3):
+        rule.notice(state, 1000.0, 1e-3, Setting())
+    assert rule.is_searching(state)
+    assert (state.seen_scale, state.vain) == (0.0, 0)
 
 
 def test_without_the_level_a_lasting_rise_begins_nothing_anew():

@@ -8,7 +8,9 @@ from probstep import ProbStep, RobustRule
 from probstep.rules import Norms, Observation, Proposal, Setting
 from probstep.rules.robust import setback
 from probstep.rules.robust.alarm import Alarm
+from probstep.rules.robust.search import Search
 from probstep.rules.robust.setback import Setback
+from probstep.rules.robust.state import RobustState
 
 ALARM = Alarm(mean=1.0, spread=0.04)
 
@@ -83,6 +85,23 @@ def test_after_an_explosion_the_scale_is_back_100_steps_after_the_losses_are(bet
 def test_without_the_way_back_it_is_not(beta):
     before, _, later = explosion(RobustRule(without=frozenset({"regain"})), beta)
     assert later < before / 5
+
+
+def test_the_passes_for_the_way_back_leave_a_small_budget_at_zero():
+    rule, state = RobustRule(budget=(5.0, 0.0)), RobustState(t=100, losses=99, forwards=5)
+    state.search, state.setback = Search(is_done=True), Setback(scale=1.0, loss=9.0, quiet=2.0)
+    rule.notice(state, 1.0, 0.01, Setting())
+    assert state.setback.is_over
+    assert state.forwards == 0
+
+
+def test_the_way_back_ends_where_something_else_limits_the_scale():
+    rule, state = RobustRule(), RobustState(t=100, losses=99)
+    state.search, state.setback = Search(is_done=True), Setback(scale=1.0, is_over=True)
+    state.bound.recent = state.bound.older = 1.0  # nothing is gained, so noise may cost nothing
+    step = Proposal(1.0, 0.9, rate=0.01, norms=Norms(1.0, 0.01))
+    assert rule.judge(state, Observation(step, 0.2)).factor <= 1
+    assert not state.setback.is_over
 
 
 def probed(rule, state, setting, scale, loss, slope, bend):

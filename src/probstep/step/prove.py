@@ -227,9 +227,9 @@ class Check:
     def end(self, trial: Trial, *, is_told: bool) -> None:
         """After the last probe: compare the gradients with the slope of the loss.
 
-        It is done once. The first search does it, because it has seen tiny lengths; a later one does it
-        only if they look right: near convergence they show nothing, and to look on costs dozens of
-        passes. Without a search it costs two evaluations, and is done in two cases. In the first case
+        It is done once. The first search does it, because it has seen tiny lengths. A later search only
+        notes that they agree, and never looks further: near convergence that takes dozens of passes.
+        Without a search it costs two evaluations, and is done in two cases. In the first case
         nobody gave the loss: then the re-evaluation computed it, and the first check could not fail. In
         the second case the first probe looks wrong.
         """
