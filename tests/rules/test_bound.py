@@ -109,21 +109,6 @@ def test_of_losses_that_rise_for_certain_a_tenth_of_the_loss_is_still_hoped_for(
     )
 
 
-@pytest.mark.parametrize(
-    ("multiplier", "peak", "errors"),
-    [(1.0, 1.0, bound.SURE), (1.0, 0.0, bound.SURE), (0.5, 0.5, bound.CERTAIN)],
-    ids=["constant", "before any schedule", "warm-up"],
-)
-def test_a_constant_rate_is_lowered_at_once_only_beyond_three_standard_errors(
-    multiplier, peak, errors
-):
-    state, count = averaged([1 - 0.001 * t + 0.05 * (-1) ** t for t in range(400)])
-    state.peak = peak
-    fallen, error = bound.gain(state, count)
-    phi = bound.allowed(state, count, MOMENTUM._replace(multiplier=multiplier)).certain
-    assert excess(phi, 0.9) == pytest.approx(bound.NOISE * bound.PAST * (fallen + errors * error))
-
-
 @pytest.mark.parametrize("peak", [1.0, 4.0])
 @pytest.mark.parametrize("multiplier", [0.999, 0.5, 0.01])
 def test_under_a_decay_the_gain_counts_thrice_for_the_step_at_the_peak(multiplier, peak):

@@ -228,13 +228,22 @@ def test_after_five_probes_in_a_row_that_see_nothing_it_searches_again():
 def test_each_search_in_vain_makes_the_next_one_wait_twice_as_long():
     rule, state, waits = RobustRule(), settled(), []
     for k in range(100):
-        rule.judge(state, nothing(k))
+        rule.judge(state, nothing(2))
         if rule.is_searching(state):
             waits.append(k)
             state.search = Search(is_done=True)
     assert [b - a for a, b in itertools.pairwise([-1, *waits])] == [5, 10, 20, 40]
     rule.judge(state, seen(0.95))
     assert state.vain == 0
+
+
+def test_batches_without_a_slope_make_no_search_wait_longer():
+    rule, state, searches = RobustRule(), settled(), 0
+    for _ in range(100):
+        rule.judge(state, seen(0.95, slope=0.0))
+        searches += rule.is_searching(state)
+        state.search = Search(is_done=True)
+    assert searches == 100 // UNSEEN
 
 
 @pytest.mark.parametrize(("vain", "most"), [(0, 1.0), (1, 1.0), (2, 10.0)])

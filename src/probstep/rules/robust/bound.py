@@ -21,7 +21,7 @@ LEAST_SHARE = TENTH  # of that size, however much losses scatter: they may hover
 HARMLESS = TENTH * QUARTER  # of the loss: always hoped for; noise then costs a hundredth of it
 HOPE = 1 / DOUBLE  # of the size of the loss: what there is to gain as long as nothing is known
 CAUTIOUS, CERTAIN = -1 / DOUBLE, 1.0  # standard errors of the gain: for a rise, for a fall at once
-SURE = float(FEW)  # the same for a fall at a constant rate, and before the user is told of a rise
+SURE = float(FEW)  # standard errors by which losses must rise before the user is told
 SPEED = DOUBLE  # where the gain is uncertain the bound moves the scale no faster than t^-2 and t^2
 DECAY = float(FEW)  # what noise does under a decay, later and lower rates undo for the most part
 DECAY_OF_ALL = DOUBLE  # the same for the bound by the loss itself
@@ -198,9 +198,7 @@ def allowed(
     if error == math.inf:
         return Allowed(unit * min(max(weight * fallen, hope), most), math.inf)
     cautious = max(weight * (fallen + CAUTIOUS * error), hope)
-    # A schedule moves the rate by itself, and can outrun the averages. Without one there is time.
-    errors = SURE if setting.multiplier >= max(bound.peak, 1.0) else CERTAIN
-    certain = max(weight * (fallen + errors * error), hope, LEAST_HOPE * whole)
+    certain = max(weight * (fallen + CERTAIN * error), hope, LEAST_HOPE * whole)
     return Allowed(unit * min(cautious, most), unit * min(certain, most))
 
 
