@@ -28,7 +28,7 @@ from .objective import Objective
 from .prove import Check
 from .ranks import Ranks
 from .replay import Tape
-from .scalars import flag, pack
+from .scalars import flag
 from .trial import Before, Trial
 
 if TYPE_CHECKING:
@@ -230,8 +230,7 @@ def known_before(
         gradients = flag(False) if HOST.are_finite(parts.base) else NOT_FINITE
     else:
         gradients = moved.sum_of_gradients()
-    shares = pack(f, of_loss, gradients, of_model)
-    f_before, value, sum_of_gradients, rounding = ranks.total(shares).tolist()
+    f_before, value, sum_of_gradients, rounding = ranks.read(f, of_loss, gradients, of_model)
     is_searching = parts.rule.is_searching(memory.rule)
     before = Before(
         loss=f_before,

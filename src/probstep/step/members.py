@@ -23,7 +23,6 @@ from .displacement import Displacement
 from .joint import bases_of
 from .objective import Objective
 from .ranks import Ranks
-from .scalars import pack
 from .trial import Before, Trial
 
 Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether random numbers agree
@@ -154,8 +153,8 @@ def search_members(
     parts, grown = _try_visibly(members, attempt, objective.ranks)
     attempt.moved.resize(0.0, was=1.0)
     counts = [torch.tensor(len(part.moved)) for part in parts]  # of parameters with a gradient
-    shares = pack(*(objective.before(loss, part) for part in parts), *counts)
-    losses, with_gradients = _halves(objective.ranks.total(shares).tolist())
+    shares = [objective.before(loss, part) for part in parts]
+    losses, with_gradients = _halves(objective.ranks.read(*shares, *counts))
     found: list[float | None] = [None] * len(parts)
     for k in range(len(parts)) if is_searching else ratios.missing:
         own = Before(losses[k], before.resolution, grown[k] / rates[k], settings[k])

@@ -15,6 +15,8 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .scalars import pack
+
 Group = Any  # a dist.ProcessGroup; torch builds without distributed have no such name
 IS_AVAILABLE = dist.is_available()  # some builds of torch are without it
 # torch's own table of process groups, empty as long as there are none. Every step looks here first:
@@ -52,6 +54,18 @@ class Ranks:
                 "One has died, or they did not all call step(): every rank must take every step."
             ) from error
         return values
+
+    def read(self, *shares: Tensor) -> list[float]:
+        """Return the sums over all ranks as numbers, read in one transfer.
+
+        >>> import torch
+        >>> Ranks().read(torch.tensor(0.5), torch.tensor(True))
+        [0.5, 1.0]
+        """
+        if self.size == 1 and all(share.is_cpu for share in shares):
+            return [float(share.item()) for share in shares]  # nothing to sum, nothing to transfer
+        numbers: list[float] = self.total(pack(*shares)).tolist()
+        return numbers
 
     def share(self, param: Tensor) -> float:
         """Return one over the number of ranks that hold the same piece of a parameter."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .ranks import Ranks
-from .scalars import flag, pack, wide
+from .scalars import flag, wide
 
 Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether random numbers agree
 
@@ -49,8 +49,9 @@ def prove_same(
     value, is_paired = evaluate()
     is_old = _is_same_memory(value, loss) and value._version == version
     first, again = _share(loss, ranks), _share(value, ranks)
-    shares = pack(first, again, (value != loss).any(), flag(not is_paired), flag(is_old))
-    f, g, differs, unpaired, old = ranks.total(shares).tolist()
+    f, g, differs, unpaired, old = ranks.read(
+        first, again, (value != loss).any(), flag(not is_paired), flag(is_old)
+    )
     if old:
         raise NotTheSameLoss(OLD_TENSOR)
     if unpaired or not math.isfinite(f):
@@ -69,8 +70,9 @@ def prove_same(
     is_noise = (apart <= noise) & (later <= noise)
     is_of_mode = (later == 0) & (apart <= max(1e-5, coarsest))
     unsteady = _distance(second, value) > noise
-    shares = pack(_share(second, ranks), ~(is_noise | is_of_mode), unsteady, later > 0)
-    h, others, unsteady_ones, still_other = ranks.total(shares).tolist()
+    h, others, unsteady_ones, still_other = ranks.read(
+        _share(second, ranks), ~(is_noise | is_of_mode), unsteady, later > 0
+    )
     if others:
         raise NotTheSameLoss(
             not_the_same(

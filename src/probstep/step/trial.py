@@ -94,8 +94,8 @@ class Aside:
         value, is_paired = evaluate()
         after, slope = self._objective.after(value, self._moved), self._objective.slope(self._moved)
         unpaired, changed = flag(not is_paired), (value != loss).any()
-        shares = self._objective.ranks.total(pack(after, slope, unpaired, changed))
-        loss_after, promised, strayed, changes = shares.tolist()
+        shares = self._objective.ranks.read(after, slope, unpaired, changed)
+        loss_after, promised, strayed, changes = shares
         is_finite = math.isfinite(loss_after) and math.isfinite(promised)
         return Look(self._before - loss_after, promised, not changes, is_finite and not strayed)
 
@@ -175,10 +175,10 @@ class Trial:
 
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
-        totals = self._ranks.total(pack(*self._shares, *shares))
         if self._step_factor is None:
-            numbers, factor = totals.tolist(), 1.0
+            numbers, factor = self._ranks.read(*self._shares, *shares), 1.0
         else:  # the same on every rank, hence no share
+            totals = self._ranks.total(pack(*self._shares, *shares))
             *numbers, factor = pack(*totals, self._step_factor).tolist()
         count = len(self._shares)
         slope, *sizes = numbers[:count]
