@@ -135,11 +135,14 @@ class RobustRule:
         return self._can_pay(state)
 
     def _can_pay(self, state: RobustState) -> bool:
-        """Say whether the budget allows a probe, for a surprise or great doubt with its reserve."""
+        """Say whether the budget allows a probe, for a surprise or great doubt with its reserve.
+
+        Once training has settled there is no reserve: doubt that no probe ends would use it up.
+        """
         allowed = _allowed(self.budget, state.t)
         is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
-        if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
-            allowed += RESERVE * self.budget[1] * min(state.t, SETTLED)
+        if is_urgent and state.t < SETTLED and "reserve" not in self.without:
+            allowed += RESERVE * self.budget[1] * state.t  # what blows up grows at every step
         return state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
