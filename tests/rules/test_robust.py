@@ -85,7 +85,7 @@ def test_after_a_thousand_steps_an_account_of_forward_passes_begins_anew():
         state = settled(variance=0.2)
         state.t, state.forwards = 999, spent
         rule.notice(state, 1.0, 0.1, Setting())
-        state.belief.variance, due = 0.3, []  # great doubt, but there is no reserve any more
+        state.belief.variance, due = 0.2, []
         for t in range(1000, 1100):
             state.t = t
             due.append(rule.is_due(state))

@@ -135,14 +135,11 @@ class RobustRule:
         return self._can_pay(state)
 
     def _can_pay(self, state: RobustState) -> bool:
-        """Say whether the budget allows a probe, for a surprise or great doubt with its reserve.
-
-        Once training has settled there is no reserve: doubt that no probe ends would use it up.
-        """
+        """Say whether the budget allows a probe, for a surprise or great doubt with its reserve."""
         allowed = _allowed(self.budget, state.t)
         is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
-        if is_urgent and state.t < SETTLED and "reserve" not in self.without:
-            allowed += RESERVE * self.budget[1] * state.t  # what blows up grows at every step
+        if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
+            allowed += RESERVE * self.budget[1] * min(state.t, SETTLED)
         return state.forwards < allowed
 
     def is_searching(self, state: RobustState) -> bool:
