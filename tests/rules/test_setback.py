@@ -1,5 +1,7 @@
 """After a setback, once losses are as before, a scale that is far too low comes back."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -120,13 +122,29 @@ def probed(rule, state, setting, scale, loss, slope, bend):
     raise AssertionError("a probe without an end")
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_small_net_whose_momentum_explodes_still_ends_far_below_a_fixed_rate(seed):
+def test_small_nets_whose_momentum_explodes_end_at_half_the_loss_of_a_fixed_rate():
+    # Which of them come back at once is chance, down to the rounding: so several are averaged.
+    ours, fixed = (
+        [math.log(sine_loss(seed, wraps)) for seed in range(6)] for wraps in (True, False)
+    )
+    assert sum(ours) / 6 < sum(fixed) / 6 + math.log(0.5)
+
+
+def sine_loss(seed, wraps):
+    """Train a small net on a sine, all of it in one batch, and return its last loss."""
     torch.manual_seed(seed)
     x = torch.rand(200, 1, generator=torch.Generator().manual_seed(seed)) * 6 - 3
     y = torch.sin(2 * x)
     net = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
-    opt = ProbStep(torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9))
+    opt = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    opt = ProbStep(opt) if wraps else opt
+
+    def closure():
+        opt.zero_grad()
+        loss = nn.functional.mse_loss(net(x), y)
+        loss.backward()
+        return loss
+
     for _ in range(600):
-        opt.step(lambda: nn.functional.mse_loss(net(x), y))
-    assert nn.functional.mse_loss(net(x), y).item() < 0.03
+        opt.step(closure)
+    return closure().item()

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, optim
-from torch._utils import _flatten_dense_tensors as flattened
 
 from .kept import copies_of
 from .ranks import Ranks, local
@@ -138,12 +137,13 @@ def products_of(moved: Sequence[Moved]) -> tuple[Parts, Parts, Parts]:
     gradient: Parts = []
     length: Parts = []
     if 0 < sum(m.before.numel() for m in moved) <= PIECE and all(m.is_plain for m in moved):
-        # All together are a single piece: for small tensors a call of torch costs more than its work.
+        # All together are a single piece: fewer calls of torch give the same numbers.
         displacements = torch._foreach_sub([m.before for m in moved], [m.after for m in moved])
-        g, v = flattened([m.grad for m in moved]), flattened(displacements)
-        slope.append(torch.dot(g, v))
-        gradient.append(torch.dot(g, g))
-        length.append(torch.dot(v, v))
+        for m, displacement in zip(moved, displacements, strict=True):
+            g, v = _flat(m.grad), _flat(displacement)
+            slope.append(torch.dot(g, v))
+            gradient.append(torch.dot(g, g))
+            length.append(torch.dot(v, v))
     else:
         for m in moved:
             m.add_products(slope, gradient, length)
