@@ -26,24 +26,24 @@ from probstep.bench.problems import get_problem
 from .overhead import measure_step
 
 RECORDS = Path(__file__).parent / "records" / "epoch_time.jsonl"
-TURN = 13  # steps: an epoch of Fashion-MNIST has 30 turns
 
 
 class Case(NamedTuple):
-    """A problem, an optimizer, and for how long from how many seeds."""
+    """A problem and an optimizer, for how long from how many seeds, and the steps of a turn."""
 
     problem: str
     method: str
     epochs: int
     seeds: int = 1
+    turn: int = 13  # an epoch has 30 of them
 
 
 CASES = (
     Case("fmnist_mlp", "momentum", 4),
     Case("fmnist_mlp", "adam", 4),
     Case("fmnist_2c2d", "adam", 2),
-    Case("digits_mlp", "sgd", 15, seeds=10),
-    Case("digits_mlp", "adam", 15, seeds=10),
+    Case("digits_mlp", "sgd", 15, seeds=10, turn=11),
+    Case("digits_mlp", "adam", 15, seeds=10, turn=11),
 )
 
 
@@ -62,8 +62,8 @@ class Side:
         self.batches = endless(self.task)
         self.seconds = []
 
-    def take_turn(self):
-        batches = [next(self.batches) for _ in range(TURN)]
+    def take_turn(self, steps):
+        batches = [next(self.batches) for _ in range(steps)]
         began = time.perf_counter()
         for batch in batches:
             self.step(batch)
@@ -111,17 +111,17 @@ def measure(case):
         bare = Side(case.problem, case.method, seed)
         ours = Side(case.problem, f"robust_{case.method}", seed)
         floor = Floor(case.problem, case.method, seed)
-        turns = bare.task.steps_per_epoch // TURN
+        turns = bare.task.steps_per_epoch // case.turn
         for _ in range(case.epochs * turns):
-            bare.take_turn()
+            bare.take_turn(case.turn)
             before = ours.forwards
-            ours.take_turn()
+            ours.take_turn(case.turn)
             floor.passes += ours.forwards - before
-            floor.take_turn()
+            floor.take_turn(case.turn)
         extra += ours.forwards
         for name, side in (("bare", bare), ("ours", ours), ("floor", floor)):
             seconds[name].append(side.seconds)
-    steps = case.epochs * turns * TURN
+    steps = case.epochs * turns * case.turn
     parts = {"ratio": slice(None), "first_epoch": slice(turns), "later": slice(turns, None)}
 
     def ratios(side):
@@ -133,7 +133,7 @@ def measure(case):
         "method": case.method,
         "seeds": case.seeds,
         "steps": steps,
-        "epoch": turns * TURN,
+        "epoch": turns * case.turn,
         **ratios("ours"),
         "floor": ratios("floor"),
         "extra": round(extra / steps / case.seeds, 4),

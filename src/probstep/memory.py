@@ -212,16 +212,20 @@ class Memory:
         if not isinstance(plain, Mapping):
             return memory, [f"It must be a dictionary, not {_brief(plain)}."]
         readers = {**READERS, "bound": _like(memory.bound), "rule": rule.restore}
-        faults = [f"'{name}' is unknown." for name in sorted(plain.keys() - readers.keys())]
+        faults = [
+            f"'{name}' is unknown." for name in sorted(plain.keys() - readers.keys(), key=str)
+        ]
+        known: set[str] = set()
         for name, read in readers.items():
             if name in plain:
                 try:
                     setattr(memory, name, read(plain[name]))
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    known.add(name)
+                except Exception as error:  # whatever a damaged part makes a reader raise
                     faults.append(f"'{name}': {error}")
             elif name not in NOT_IN_0_1_0:
                 faults.append(f"'{name}' is missing.")
-        if memory.scale != plain.get("scale"):
+        if "scale" not in known:
             memory.rule = rule.init()  # what the rule has found means nothing without the scale
         return memory, faults
 

@@ -86,11 +86,12 @@ class Notices:
                 f"it was predicted to change by {probe.slope:.3g} of {probe.loss:.6g}), so they "
                 "have not moved the scale. "
                 + (
-                    "The steps were empty. Either they are below the rounding of the parameters: start "
-                    "from a larger rate. Or the gradients are zero, or not those of this loss."
+                    "The steps were empty. Either they are below the rounding of the parameters: with "
+                    "PaperRule start from a larger rate; RobustRule searches for one by itself. Or the "
+                    "gradients are zero, or not those of this loss."
                     if is_flat
-                    else "The gradients have not vanished: start from a larger rate, and check "
-                    "that they are those of this loss."
+                    else "The gradients have not vanished: check that they are those of this loss, and "
+                    "with PaperRule start from a larger rate."
                 ),
             )
         elif memory.health.taken_back >= STUBBORN:

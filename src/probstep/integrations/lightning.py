@@ -187,7 +187,9 @@ def _adapted(
 
     @functools.wraps(extract)
     def extract_lr(param_group: dict[str, Any], name: str) -> dict[str, Any]:
-        return extract({**param_group, "lr": float(param_group["lr"]) * optimizer.scale}, name)
+        rates = zip(optimizer.param_groups, optimizer.effective_lr, strict=True)
+        rate = next(rate for group, rate in rates if group is param_group)
+        return extract({**param_group, "lr": rate}, name)
 
     return extract_lr
 

@@ -22,7 +22,7 @@ from .attempt import Attempt
 from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement
 from .examine import keeps_weights
-from .finite import HOST, is_on_host
+from .finite import are_finite, is_on_host
 from .members import Members, look_at_one, search_members
 from .objective import Objective
 from .prove import Check
@@ -219,7 +219,7 @@ def known_before(
     loss: Tensor,
     f: Tensor,
 ) -> tuple[Before, bool]:
-    """Return what is known before the step, and whether the gradients are finite."""
+    """Return what is known before the step, and whether the loss and the gradients are finite."""
     groups, ranks = parts.base.param_groups, objective.ranks
     # A model may compute in 16 bits under a 32-bit loss. A rule that looks at small changes must know.
     rounding = model_rounding(parts, memory) if parts.rule.chooses_lengths else 0.0
@@ -227,7 +227,7 @@ def known_before(
     # Without a penalty the objective is the loss, up to its sign.
     of_loss = objective.share(loss) if moved.has_penalty else f
     if is_on_host(parts.base):
-        gradients = flag(False) if HOST.are_finite(parts.base) else NOT_FINITE
+        gradients = flag(False) if are_finite(parts.base) else NOT_FINITE
     else:
         gradients = moved.sum_of_gradients()
     f_before, value, sum_of_gradients, rounding = ranks.read(f, of_loss, gradients, of_model)
@@ -238,7 +238,7 @@ def known_before(
         scale=1 / (leading_rate(groups) or 1.0) if is_searching else memory.scale,
         setting=setting_of(groups, memory.first_rates, memory.steps),
     )
-    return before, math.isfinite(sum_of_gradients)
+    return before, math.isfinite(sum_of_gradients) and math.isfinite(f_before)
 
 
 def model_rounding(parts: Parts, memory: Memory) -> float:

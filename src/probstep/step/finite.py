@@ -15,6 +15,7 @@ from torch import Tensor, optim
 from .joint import bases_of
 from .ranks import local
 
+NOT_FOUND, ONE = (torch.tensor(x, device="cpu", dtype=torch.float32) for x in (0.0, 1.0))
 LARGE = 1 << 16  # elements; from here on a sum, which only reads, is cheaper than torch's own check
 
 
@@ -26,46 +27,38 @@ def is_on_host(optimizer: optim.Optimizer) -> bool:
     return True
 
 
-class HostLook:
-    """Looks whether gradients on the CPU are finite.
+def are_finite(optimizer: optim.Optimizer) -> bool:
+    """Say whether every gradient, on the CPU, is finite.
 
     >>> w = torch.nn.Parameter(torch.ones(2))
     >>> w.grad = torch.tensor([1.0, torch.inf])
-    >>> HostLook().are_finite(torch.optim.SGD([w]))
+    >>> are_finite(torch.optim.SGD([w]))
     False
     """
-
-    def __init__(self) -> None:
-        self._found, self._one = torch.zeros(()), torch.ones(())
-
-    def are_finite(self, optimizer: optim.Optimizer) -> bool:
-        """Say whether every gradient is finite."""
-        small, are_finite, single = [], True, torch.float32
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                grad = p.grad
-                if grad is None:
-                    continue
-                if type(grad) is Tensor and grad.dtype is single and grad.numel() < LARGE:
-                    small.append(grad._values() if grad.is_sparse else grad)
-                else:
-                    are_finite = are_finite and _is_finite(local(grad))
-        if not small:
-            return are_finite
+    small, is_finite, single = [], True, torch.float32
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            grad = p.grad
+            if grad is None:
+                continue
+            if type(grad) is Tensor and grad.dtype is single and grad.numel() < LARGE:
+                small.append(grad._values() if grad.is_sparse else grad)
+            else:
+                is_finite = is_finite and _is_finite(local(grad))
+    if not small:
+        return is_finite
+    found = NOT_FOUND.clone()  # another thread may be looking, too
+    try:
         # torch's check for gradient scalers; a scale of 1 leaves the gradients as they are.
-        torch._amp_foreach_non_finite_check_and_unscale_(small, self._found, self._one)
-        if self._found.item():
-            self._found.zero_()
-            return False
-        return are_finite
-
-
-HOST = HostLook()
+        torch._amp_foreach_non_finite_check_and_unscale_(small, found, ONE)
+    except RuntimeError:  # it writes, and an expanded gradient cannot be written to
+        return is_finite and all(map(_is_finite, small))
+    return is_finite and not found.item()
 
 
 def _is_finite(grad: Tensor) -> bool:
     grad = grad._values() if grad.is_sparse else grad
-    grad = torch.view_as_real(grad) if grad.is_complex() else grad
+    grad = torch.view_as_real(grad.resolve_conj()) if grad.is_complex() else grad
     wide = torch.float64 if grad.dtype is torch.float64 else torch.float32
     total = grad.sum(dtype=wide).item()
     return total - total == 0 or bool(torch.isfinite(grad).all())  # the sum alone may overflow

@@ -18,7 +18,7 @@ from ..memory import Memory
 from ..ratios import balance, geometric_mean, learn
 from ..rules import Rule, Setting
 from .attempt import TRIES, Attempt, growth
-from .base import Groups, leading_rate, setting_of
+from .base import Groups, leading_rate, params_of, setting_of
 from .displacement import Displacement
 from .joint import bases_of
 from .objective import Objective
@@ -190,7 +190,9 @@ def _try_visibly(
         attempt.factors = members.units(grown)
         attempt.try_at(1 / (leading_rate(members.base.param_groups) or 1.0))
         parts = [members.part(attempt.moved, k)[0] for k in range(len(grown))]
-        sizes = ranks.total(torch.stack([part.squares() for part in parts])).tolist()
+        device = params_of(members.base)[0].device  # a part without gradients knows no device
+        squares = [part.squares().to(device) for part in parts]
+        sizes = ranks.total(torch.stack(squares)).tolist()
         by = [growth(*size) for size in sizes]
         if max(by) == 1.0 or tries == TRIES:
             return [part.keeping_direction() for part in parts], grown

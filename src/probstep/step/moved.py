@@ -124,10 +124,12 @@ def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> I
     for group, moving in groups:
         decay = _coupled_decay(optimizer, group)
         is_free = from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
+        # torch's SGD for many tensors adds Nesterov's momentum to the gradients themselves.
+        adds = group.get("nesterov") and group.get("foreach") is not False
         for p in moving:
             before = next(copies)
-            grad = local(p.grad) if keeps_grad else local(p.grad).clone()
-            origin = torch.zeros_like(before[:0].sum()) if is_free else before
+            grad = local(p.grad) if keeps_grad and not adds else local(p.grad).clone()
+            origin = before.new_zeros(()) if is_free else before
             yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
 
 
@@ -192,7 +194,7 @@ def _flat(tensor: Tensor) -> Tensor:
 def real(tensor: Tensor) -> Tensor:
     """Return the numbers of a tensor that may be sparse or complex."""
     values = tensor._values() if tensor.is_sparse else tensor
-    return torch.view_as_real(values) if values.is_complex() else values
+    return torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
 
 
 def _at_least_single(tensors: Iterable[Tensor]) -> list[Tensor]:

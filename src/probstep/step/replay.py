@@ -68,7 +68,7 @@ class Tape:
         self._model, self._stateful = model, stateful
         self._needs_gradients = False  # the forward pass computes gradients inside
         self.replays = 0  # since the tape was cleared
-        self._replayed = 0.0  # the rounding that they showed: passes that nobody recorded show none
+        self._replayed = 0.0  # the rounding that they showed
         self._passes: list[Pass] = []
         self._mark: RandomState | None = None
         self._marked = Declared()  # what the stateful objects held there
@@ -113,7 +113,7 @@ class Tape:
 
         Under autocast a loss in float32 is no finer than what it was computed from.
         """
-        return max((taken.rounding for taken in self._passes), default=self._replayed)
+        return max([self._replayed, *(taken.rounding for taken in self._passes)])
 
     def see_output(self, output: object) -> None:
         """Take note of the format in which a module of the open pass or replay returned numbers."""

@@ -167,4 +167,5 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
 
 
 def _content_of_view(grad: Tensor) -> Tensor | None:
-    return grad.detach().clone() if grad._is_view() else None
+    is_writable = 0 not in grad.stride() if grad.layout is torch.strided else True
+    return grad.detach().clone() if grad._is_view() and is_writable else None

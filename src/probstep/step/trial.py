@@ -199,7 +199,10 @@ class Trial:
             return None
         gradient, length, grad_scales = sizes
         return Norms(
-            gradient=math.sqrt(gradient) * self._ranks.size / grad_scales,
+            # A norm that overflows lets clipping make all gradients zero, with a factor of zero.
+            gradient=math.sqrt(gradient) * self._ranks.size / grad_scales
+            if grad_scales
+            else math.nan,
             length=math.sqrt(length),
         )
 

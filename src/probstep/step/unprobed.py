@@ -13,7 +13,7 @@ from ..memory import Memory
 from .adapt import Parts, begin_step, factors_of, prepare
 from .arrival import Arrived
 from .base import step_at
-from .finite import HOST, found_on_device, is_on_host, skipping
+from .finite import are_finite, found_on_device, is_on_host, skipping
 from .objective import Objective
 from .ranks import Ranks
 
@@ -47,7 +47,7 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
     loss, value = arrived.loss, 0.0
     if loss is not None:
         value = loss.sum().item() if loss.dim() else loss.item()
-    is_finite = math.isfinite(value) and HOST.are_finite(parts.base)
+    is_finite = math.isfinite(value) and are_finite(parts.base)
     if ranks.size > 1:  # all decide alike
         is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
     is_read = loss is not None and not loss.dim() and ranks.size == 1

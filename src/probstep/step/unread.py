@@ -50,7 +50,7 @@ class Unread:
         is_guarded: bool = True,
     ) -> None:
         """Keep the loss of this step, and the device's flag that it was skipped, if there is one."""
-        value = mean_of(loss).detach()
+        value = mean_of(loss).detach().clone()  # the user has the loss, and may change it
         if ranks.size > 1:
             value = ranks.total(value.double() / ranks.size)
         self.kept = (value if skipped is None else pack(value, skipped)), sign, is_guarded

@@ -106,6 +106,7 @@ def write_limits(study: Study) -> str:
     """What the first page says of it: where the present rule fails."""
     outcomes = study.outcomes[LABELS[-1]]
     count, failed = len(outcomes), sum(o.is_too_bad for o in outcomes)
+    worse = sum(not o.is_as_good for o in outcomes)
     families: dict[str, list[bool]] = {}
     for one in outcomes:
         families.setdefault(one.family, []).append(one.is_too_bad)
@@ -115,11 +116,12 @@ def write_limits(study: Study) -> str:
         if 2 * sum(bad) >= len(bad)
     ]
     text = (
-        f"- On {failed} of {count} [unusual trainings](hazards.md) it was worse than the plain "
-        "optimizer at a rate that people give it untuned."
+        f"- On {failed} of {count} [unusual trainings](hazards.md) it ended clearly worse than the same "
+        f"optimizer at a usual rate, not tuned: a loss more than {WORST_RATIO} times as high, or a "
+        f"score more than {-WORST_POINTS:g} points lower. On {worse} it ended worse at all."
     )
     if half:
-        text += f" At least half of the trainings failed of these classes: {', '.join(half)}."
+        text += f" Classes of which at least half ended clearly worse: {', '.join(half)}."
     lines = textwrap.wrap(text, 118, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
