@@ -81,7 +81,7 @@ def micro_batches(count: int) -> Names:
     names = loop_with_optimizer()
     parts = [batch for _, batch in zip(range(count), names["batches"], strict=False)]
     model, loss_fn = names["model"], names["loss_fn"]
-    return names | {"parts": parts, "loss_of": lambda x, y: loss_fn(model(x), y)}
+    return names | {"steps": [parts], "count": count, "loss_of": lambda x, y: loss_fn(model(x), y)}
 
 
 def lightning_loop(count: int) -> Names:
