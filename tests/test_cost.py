@@ -56,9 +56,15 @@ def test_an_unprobed_step_reads_nothing_from_a_device_other_than_the_cpu(setting
     assert count.reads == 0
 
 
+def on_a_device(monkeypatch):
+    """Let a probed step do what it does where reading has a price."""
+    monkeypatch.setattr("probstep.step.adapt.is_on_host", lambda _: False)
+    monkeypatch.setattr("probstep.step.ranks.are_on_host", lambda _: False)
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_probed_step_reads_before_and_after_and_the_first_also_compares(setting, monkeypatch):
-    monkeypatch.setattr("probstep.step.adapt.is_on_host", lambda _: False)
+    on_a_device(monkeypatch)
     model = plain_network()
     base = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     opt = ProbStep(base, PaperRule(), **SETTINGS[setting])
@@ -77,7 +83,7 @@ def test_a_probed_step_reads_before_and_after_and_the_first_also_compares(settin
 
 
 def test_a_step_taken_back_reads_once_more_for_every_length(monkeypatch):
-    monkeypatch.setattr("probstep.step.adapt.is_on_host", lambda _: False)
+    on_a_device(monkeypatch)
     model = plain_network()
     opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9), FICKLE)
     first, second = batches(2)

@@ -62,7 +62,7 @@ class Ranks:
         >>> Ranks().read(torch.tensor(0.5), torch.tensor(True))
         [0.5, 1.0]
         """
-        if self.size == 1 and all(share.is_cpu for share in shares):
+        if self.size == 1 and are_on_host(shares):
             return [float(share.item()) for share in shares]  # nothing to sum, nothing to transfer
         numbers: list[float] = self.total(pack(*shares)).tolist()
         return numbers
@@ -110,6 +110,11 @@ def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
     if group is None and isinstance(model, nn.parallel.DistributedDataParallel):
         group = model.process_group
     return Ranks(dist.get_world_size(group), group)
+
+
+def are_on_host(tensors: Iterable[Tensor]) -> bool:
+    """Say whether tensors lie on the CPU, where reading costs nothing."""
+    return all(tensor.is_cpu for tensor in tensors)
 
 
 def local(tensor: Tensor) -> Tensor:
