@@ -263,10 +263,10 @@ class Watcher(Callback):
         self.rates.append(trainer.optimizers[0].effective_lr[0])
 
 
-@pytest.mark.parametrize("schedule", [False, True])
-def test_a_learning_rate_monitor_shows_the_effective_rate(tmp_path, schedule):
+@pytest.mark.parametrize(("schedule", "horizon"), [(False, None), (True, None), (False, True)])
+def test_a_learning_rate_monitor_shows_the_effective_rate(tmp_path, schedule, horizon):
     monitor, watcher = LearningRateMonitor(logging_interval="step"), Watcher()
-    callbacks = [monitor, LearningRateAdaptation(), watcher]
+    callbacks = [monitor, LearningRateAdaptation(horizon=horizon), watcher]
     settings = {**QUIET, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
     trainer = Trainer(max_epochs=1, callbacks=callbacks, **settings)
     trainer.fit(Module(schedule=schedule), DataLoader(batches(), batch_size=8))

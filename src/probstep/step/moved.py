@@ -125,10 +125,10 @@ def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> I
         decay = _coupled_decay(optimizer, group)
         is_free = from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
         # torch's SGD for many tensors adds Nesterov's momentum to the gradients themselves.
-        adds = group.get("nesterov") and group.get("foreach") is not False
+        is_added_to = group.get("nesterov") and group.get("foreach") is not False
         for p in moving:
             before = next(copies)
-            grad = local(p.grad) if keeps_grad and not adds else local(p.grad).clone()
+            grad = local(p.grad) if keeps_grad and not is_added_to else local(p.grad).clone()
             origin = before.new_zeros(()) if is_free else before
             yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
 

@@ -167,5 +167,6 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
 
 
 def _content_of_view(grad: Tensor) -> Tensor | None:
-    is_writable = 0 not in grad.stride() if grad.layout is torch.strided else True
-    return grad.detach().clone() if grad._is_view() and is_writable else None
+    # Nobody can write into an expanded gradient, so there is nothing to put back.
+    is_expanded = grad.layout is torch.strided and 0 in grad.stride()
+    return grad.detach().clone() if grad._is_view() and not is_expanded else None

@@ -19,9 +19,7 @@ KNOWN_AFTER = FEW + 1  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
 FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
-EXPLOSION = (
-    1 / TENTH
-)  # times a usual loss, or the last low one: the next loss may be ten times higher again
+EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be ten times this
 RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
 TRUST = float(RARE)  # probes beyond the budget that may be for nothing; later one more in 100 steps
 
