@@ -33,8 +33,8 @@ def params_of(optimizer: optim.Optimizer) -> Sequence[Tensor]:
 
 
 def devices_of(optimizer: optim.Optimizer) -> set[torch.device]:
-    """Return the devices on which the parameters lie."""
-    return {p.device for group in optimizer.param_groups for p in group["params"]}
+    """Return the devices, beside the CPU, on which the parameters lie."""
+    return {p.device for group in optimizer.param_groups for p in group["params"] if not p.is_cpu}
 
 
 def clear_gradients(optimizer: optim.Optimizer, *, set_to_none: bool) -> None:

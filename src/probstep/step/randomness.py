@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 MERSENNE = 624 * 4  # bytes of the numbers that NumPy's generator holds; 4 for its place follow
+Memory = ctypes.c_char * (MERSENNE + 4)  # of a generator, read where it is
 HAS_GAUSS = 3  # where NumPy's state says that it keeps the second of two normal numbers
 
 
@@ -100,12 +101,17 @@ class PythonState:
 
     def __init__(self) -> None:
         self.state = random.getstate()
-        self._content = _bytes_of_python()
+        self._generator = _python_generator()
+        address = _address_in_python(self._generator)
+        self._memory = None if address is None else Memory.from_address(address)
+        self._content = None if self._memory is None else self._memory.raw
 
     def holds(self) -> bool:
         """Say whether the stream still stands there, as far as the bytes tell."""
-        is_known = self._content is not None and self._content == _bytes_of_python()
-        return is_known and _python_generator().gauss_next == self.state[2]
+        if self._memory is None or _python_generator() is not self._generator:
+            return False
+        is_same = self._memory.raw == self._content
+        return is_same and bool(self._generator.gauss_next == self.state[2])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PythonState):
@@ -126,21 +132,18 @@ class NumpyState:
     def __init__(self, numpy: Any) -> None:
         self.state = numpy.random.get_state()
         _, numbers, place, *_ = self.state
-        self._generator = _generator_of(numpy)
-        content = self._read()
+        self._content = numbers.tobytes() + place.to_bytes(4, sys.byteorder)
+        self._generator = generator = _generator_of(numpy)
+        memory = None if generator is None else Memory.from_address(generator.ctypes.state_address)
         # If NumPy holds them in another order, or elsewhere, the bytes are not used.
-        is_known = content == numbers.tobytes() + place.to_bytes(4, sys.byteorder)
-        self._content = content if is_known and not self.state[HAS_GAUSS] else None
+        is_known = memory is not None and memory.raw == self._content
+        self._memory = memory if is_known and not self.state[HAS_GAUSS] else None
 
     def holds(self, numpy: Any) -> bool:
         """Say whether the bytes tell that the stream still stands there."""
-        is_told = self._content is not None and _generator_of(numpy) is self._generator
-        return is_told and self._read() == self._content
-
-    def _read(self) -> bytes | None:
-        if self._generator is None:
-            return None
-        return ctypes.string_at(self._generator.ctypes.state_address, MERSENNE + 4)
+        if self._memory is None or _generator_of(numpy) is not self._generator:
+            return False
+        return bool(self._memory.raw == self._content)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NumpyState):
@@ -164,11 +167,6 @@ def _python_generator() -> Any:
     return getattr(random.getstate, "__self__", None)  # the functions of the module are its methods
 
 
-def _bytes_of_python() -> bytes | None:
-    address = _address_in_python(_python_generator())
-    return None if address is None else ctypes.string_at(address, MERSENNE + 4)
-
-
 @functools.lru_cache(maxsize=1)
 def _address_in_python(generator: Any) -> int | None:
     """Return where the generator holds its place and its numbers; None if that is not as expected."""
@@ -178,4 +176,4 @@ def _address_in_python(generator: Any) -> int | None:
     address = id(generator) + object.__basicsize__  # CPython: its fields follow the object's head
     _, (*numbers, place), _ = generator.getstate()
     expected = struct.pack(f"={1 + len(numbers)}I", place, *numbers)
-    return address if ctypes.string_at(address, MERSENNE + 4) == expected else None
+    return address if Memory.from_address(address).raw == expected else None
