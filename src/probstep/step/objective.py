@@ -44,7 +44,7 @@ class Objective(NamedTuple):
     def before(self, loss: Tensor, moved: Displacement) -> Tensor:
         """Return the objective where the step began."""
         share = self.share(loss) if self.sign == 1.0 else self.sign * self.share(loss)
-        return share + wide(moved.penalty.to(loss.device)) if moved.has_penalty else share
+        return wide(share) + wide(moved.penalty.to(loss.device)) if moved.has_penalty else share
 
     def after(self, loss: Tensor, moved: Displacement) -> Tensor:
         """Return the objective where the parameters are now."""
@@ -54,9 +54,9 @@ class Objective(NamedTuple):
         return value - wide(moved.penalty_decrease().to(loss.device))
 
     def share(self, loss: Tensor) -> Tensor:
-        """Return this rank's share of the loss itself."""
-        whole = wide(mean_of(loss).detach())
-        return whole if self.ranks.size == 1 else whole / self.ranks.size
+        """Return this rank's share of the loss itself, in its own format as long as it is the whole."""
+        whole = mean_of(loss).detach()
+        return whole if self.ranks.size == 1 else wide(whole) / self.ranks.size
 
     def slope(self, moved: Displacement) -> Tensor:
         """Return phi, the slope of the objective along the displacement."""
