@@ -65,7 +65,8 @@ class Displacement:
             for one in begin_all(base, ranks, from_zero=from_zero)
         ]
         step = cls(tuple(moved), optimizer)
-        step.go_to_origin()
+        if from_zero:
+            step.go_to_origin()
         return step
 
     def divided(self, is_in: Callable[[Tensor], bool]) -> tuple["Displacement", "Displacement"]:
