@@ -173,8 +173,10 @@ class Tape:
         """
         held = {id(p): p for p in params}  # a set of tensors would ask each for its hash
         for module in self.modules:
-            held.update({id(p): p for p in module._parameters.values() if p is not None})
-        devices = {p.device for p in params}
+            for p in module._parameters.values():
+                if p is not None:
+                    held[id(p)] = p
+        devices = {p.device for p in params if not p.is_cpu}
         with gradients_set_aside(held.values()):
             if not self._needs_gradients:
                 try:

@@ -167,6 +167,8 @@ def gradients_set_aside(params: Iterable[Tensor]) -> Iterator[None]:
 
 
 def _content_of_view(grad: Tensor) -> Tensor | None:
+    if not grad._is_view():  # as usual
+        return None
     # Nobody can write into an expanded gradient, so there is nothing to put back.
     is_expanded = grad.layout is torch.strided and 0 in grad.stride()
-    return grad.detach().clone() if grad._is_view() and not is_expanded else None
+    return None if is_expanded else grad.detach().clone()
