@@ -7,7 +7,7 @@ plain form is a dictionary with the names of the fields as keys, nested as the s
 import copy
 import functools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_type_hints
 
@@ -47,13 +47,13 @@ def copied(state: State) -> State:
     """
     if not hasattr(type(state), "__dataclass_fields__"):
         return copy.deepcopy(state)  # a rule of somebody's own
-    twin: State = object.__new__(type(state))
+    twin, put = _begun_twin(state)
     for name in _names(state):
         value = getattr(state, name)
         if type(value) not in PLAIN:
             is_list = isinstance(value, list)
             value = [copied(member) for member in value] if is_list else copied(value)
-        object.__setattr__(twin, name, value)  # it may be frozen
+        put(twin, name, value)
     return twin
 
 
@@ -67,15 +67,23 @@ def twin_of(state: State) -> State:
     >>> twin_of(Count(3))
     Count(probes=3)
     """
-    twin: State = object.__new__(type(state))
+    twin, put = _begun_twin(state)
     for name in _names(state):
-        object.__setattr__(twin, name, getattr(state, name))
+        put(twin, name, getattr(state, name))
     return twin
+
+
+def _begun_twin(state: State) -> tuple[State, Callable[[object, str, Any], None]]:
+    """Return another state that holds nothing yet, and what sets its values though it may be frozen."""
+    kind: Any = type(state)
+    is_frozen = kind.__dataclass_params__.frozen
+    return object.__new__(kind), object.__setattr__ if is_frozen else setattr
 
 
 def _names(state: object) -> Iterable[str]:
     kind: Any = type(state)
-    return getattr(state, "__dict__", None) or _slots(kind)
+    held = vars(state) if kind.__dictoffset__ else None
+    return held or _slots(kind)
 
 
 @functools.cache
