@@ -17,7 +17,7 @@ from .joint import bases_of, owner_of
 from .kept import put_back
 from .moved import Moved, begin_all, pieces_of, products_of, real, single_or_double
 from .ranks import ALONE, Ranks, local
-from .scalars import pack, total, totals
+from .scalars import pack, total
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Displacement:
         self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return phi, |g|^2 and |v|^2 in one pass over the parameters: three take twice as long."""
-        of_loss, *squares = totals(*products_of(self.moved))
-        return self._whole_slope(of_loss, grad_scale, sign), squares[0], squares[1]
+        of_loss, gradient, length = products_of(self.moved)
+        return self._whole_slope(of_loss, grad_scale, sign), gradient, length
 
     def squares(self) -> Tensor:
         """Return the squares of the parameters before the step and of the displacement."""

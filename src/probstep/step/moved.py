@@ -12,7 +12,7 @@ from torch import Tensor, optim
 
 from .kept import copies_of
 from .ranks import Ranks, local
-from .scalars import total
+from .scalars import total, totals, totals_at_once
 
 # Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective, and whose
 # step depends on the parameters through it alone. (In any other, decay is in the displacement only.)
@@ -133,8 +133,8 @@ def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> I
             yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
 
 
-def products_of(moved: Sequence[Moved]) -> tuple[Parts, Parts, Parts]:
-    """Return, in parts, gradient times displacement, and the squares of both, of all parameters."""
+def products_of(moved: Sequence[Moved]) -> Sequence[Tensor]:
+    """Return gradient times displacement, and the squares of both, of all parameters."""
     slope: Parts = []
     gradient: Parts = []
     length: Parts = []
@@ -146,10 +146,10 @@ def products_of(moved: Sequence[Moved]) -> tuple[Parts, Parts, Parts]:
             slope.append(torch.dot(g, v))
             gradient.append(torch.dot(g, g))
             length.append(torch.dot(v, v))
-    else:
-        for m in moved:
-            m.add_products(slope, gradient, length)
-    return slope, gradient, length
+        return totals_at_once(slope, gradient, length)
+    for m in moved:
+        m.add_products(slope, gradient, length)
+    return totals(slope, gradient, length)
 
 
 def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:

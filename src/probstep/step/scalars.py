@@ -1,6 +1,6 @@
 """Numbers on a device: added up in float64, and read in one transfer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -53,15 +53,19 @@ def total(terms: Iterable[Tensor]) -> Tensor:
     return torch.stack(terms).sum(dtype=_wide(device))
 
 
-def totals(*lists: list[Tensor]) -> Iterable[Tensor]:
+def totals(*lists: list[Tensor]) -> Sequence[Tensor]:
     """Return the sum of each list; at once, and the same bits, where they are alike."""
     if all(len(one) == 1 for one in lists):
         return [wide(term) for (term,) in lists]
-    terms = [term for one in lists for term in one]
-    kinds = {(term.dtype, term.device) for term in terms}
+    kinds = {(term.dtype, term.device) for one in lists for term in one}
     if len(kinds) != 1 or len({len(one) for one in lists}) != 1:
         return [total(one) for one in lists]
-    rows = torch.stack(terms).view(len(lists), -1)
+    return totals_at_once(*lists)
+
+
+def totals_at_once(*lists: list[Tensor]) -> Sequence[Tensor]:
+    """Return the sum of each list; all are equally long, of one format and on one device."""
+    rows = torch.stack([term for one in lists for term in one]).view(len(lists), -1)
     return rows.sum(1, dtype=_wide(rows.device)).unbind()
 
 
