@@ -4,6 +4,7 @@ Compiled steps, schedulers and users hold references to tensors, dictionaries an
 these they find what was there before.
 """
 
+import itertools
 import random
 import sys
 from collections import deque
@@ -198,15 +199,24 @@ def copies_of(tensors: list[Tensor]) -> list[Tensor]:
     if not APART < sum(t.nbytes for t in tensors) <= TOGETHER:
         return [t.clone() for t in tensors]
     dtype = tensors[0].dtype
-    kinds = {(type(t), t.device.type, t.dtype, t.layout, t.is_contiguous()) for t in tensors}
-    if kinds != {(Tensor, "cpu", dtype, torch.strided, True)}:
+    if not all(_is_contiguous(t) and t.dtype is dtype for t in tensors):
         return [t.clone() for t in tensors]
     # Each begins where an allocation could: how BLAS adds up may depend on that.
     rooms = [-(-t.numel() // ALIGNED) * ALIGNED for t in tensors]
     used = sum(rooms)
     # Half of it is never touched, and costs nothing; but glibc will keep that much more.
     asked = max(used, min(2 * used, TOGETHER // tensors[0].element_size()))
-    pieces = torch.split(torch.empty(asked, dtype=dtype)[:used], rooms)
-    copies = [piece[: t.numel()].view(t.shape) for piece, t in zip(pieces, tensors, strict=True)]
+    memory = torch.empty(asked, dtype=dtype)
+    begins = itertools.accumulate(rooms[:-1], initial=0)
+    copies = [
+        memory.as_strided(t.shape, t.stride(), begin)
+        for t, begin in zip(tensors, begins, strict=True)
+    ]
     torch._foreach_copy_(copies, tensors)
     return copies
+
+
+def _is_contiguous(tensor: Tensor) -> bool:
+    """Say whether this is an ordinary tensor whose numbers lie side by side in the host's memory."""
+    is_ordinary = type(tensor) is Tensor and tensor.is_cpu and tensor.layout is torch.strided
+    return is_ordinary and tensor.is_contiguous()
