@@ -127,10 +127,10 @@ def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> I
         # torch's SGD for many tensors adds Nesterov's momentum to the gradients themselves.
         is_added_to = group.get("nesterov") and group.get("foreach") is not False
         for p in moving:
-            before = next(copies)
-            grad = local(p.grad) if keeps_grad and not is_added_to else local(p.grad).clone()
+            before, given = next(copies), p.grad
+            grad = local(given) if keeps_grad and not is_added_to else local(given).clone()
             origin = before.new_zeros(()) if is_free else before
-            yield Moved(p, before, grad, decay, ranks.share(p), origin, p.grad)
+            yield Moved(p, before, grad, decay, ranks.share(p), origin, given)
 
 
 def products_of(moved: Sequence[Moved]) -> Sequence[Tensor]:
@@ -141,8 +141,10 @@ def products_of(moved: Sequence[Moved]) -> Sequence[Tensor]:
     if 0 < sum(m.before.numel() for m in moved) <= PIECE and all(m.is_plain for m in moved):
         # All together are a single piece: fewer calls of torch give the same numbers.
         displacements = torch._foreach_sub([m.before for m in moved], [m.after for m in moved])
-        for m, displacement in zip(moved, displacements, strict=True):
-            g, v = _flat(m.grad), _flat(displacement)
+        for m, v in zip(moved, displacements, strict=True):
+            g = m.grad
+            if g.dim() != 1:
+                g, v = g.reshape(-1), v.reshape(-1)
             slope.append(torch.dot(g, v))
             gradient.append(torch.dot(g, g))
             length.append(torch.dot(v, v))
