@@ -204,6 +204,9 @@ class Tape:
         held = Buffers()
         held.see_again(taken.buffers for taken in passes)
         held.declared.see(self._stateful)
+        # What was recorded as a closure is replayed whole, so its formats have been seen.
+        is_seen = bool(passes) and passes[0].opened_by == "closure"
+        see_output = None if is_seen else self.see_output
         torch.clear_autocast_cache()  # inside autocast it would still hold the weights before the step
         self._replay = _Replay(passes, self._mark or entry, entry)
         now = None
@@ -213,7 +216,7 @@ class Tape:
                 passes[0].buffers.restore()
             if not passes or passes[0].opened_by == "model":
                 self._marked.restore()
-            with watching(held, self._model, self.see_output):
+            with watching(held, self._model, see_output):
                 value = forward()
             now = self._look(devices)
             return value, self._replay.is_paired(now)

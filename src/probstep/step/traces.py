@@ -98,7 +98,7 @@ def watching(
 ) -> Iterator[None]:
     """As a context: see every module of this thread before it runs, and the model in any case.
 
-    What modules return is shown to `see_output`, if given.
+    What modules return is shown to `see_output`, if given; a hook for it takes time at every module.
 
     An optimizer does not know the modules. So the hook is global, and is there only while a pass is
     recorded or replayed. With a compiled model there is no hook: every probe would compile it anew.
@@ -126,7 +126,9 @@ def watching(
         if see_output is not None and threading.get_ident() == thread:
             see_output(output)
 
-    handles = register_module_forward_pre_hook(see), register_module_forward_hook(see_return)
+    handles = [register_module_forward_pre_hook(see)]
+    if see_output is not None:
+        handles.append(register_module_forward_hook(see_return))
     try:
         yield
     finally:
