@@ -165,16 +165,19 @@ def heavy_tails(
     return build
 
 
-def one_bad_batch(
-    change: Change, at: int = 300, make: Make = small_net
+def bad_batches(
+    change: Change, at: int = 300, make: Make = small_net, count: int = 1
 ) -> Callable[[int], Training]:
-    """Return what builds a training with one bad batch on the way."""
+    """Return what builds a training with so many bad batches in a row on the way."""
 
     def build(seed: int) -> Training:
         train, _ = digits()
         net, draw = make(), sampler(*train, 32, seed)
         return supervised(
-            net, lambda t: change(draw(t)) if t == at else draw(t), 900, mean_loss(net, train)
+            net,
+            lambda t: change(draw(t)) if at <= t < at + count else draw(t),
+            900,
+            mean_loss(net, train),
         )
 
     return build
@@ -283,12 +286,39 @@ BATCHES: tuple[Hazard, ...] = (
     ),
     *pair(
         "one bad batch",
-        Hazard("spike-1e10", one_bad_batch(lambda b: (1e5 * b[0], b[1]))),
+        Hazard("spike-1e10", bad_batches(lambda b: (1e5 * b[0], b[1]))),
         Hazard(
             "spike-momentum",
-            one_bad_batch(lambda b: (100 * b[0], b[1]), make=conv),
+            bad_batches(lambda b: (100 * b[0], b[1]), make=conv),
             "momentum",
             0.03,
+        ),
+    ),
+    *pair(
+        "bad batches",
+        Hazard(
+            "stretch-x30-momentum",
+            bad_batches(lambda b: (30 * b[0], b[1]), count=15),
+            "momentum",
+            0.03,
+        ),
+        Hazard(
+            "stretch-of-noise-conv",
+            bad_batches(lambda b: (10 * torch.randn_like(b[0]), b[1]), make=conv, count=25),
+            "momentum",
+            0.03,
+        ),
+    ),
+    *pair(
+        "bad batches",
+        Hazard(
+            "stretch-x1000-sgd", bad_batches(lambda b: (1000 * b[0], b[1]), count=15), "sgd", 0.1
+        ),
+        Hazard(
+            "stretch-x100-sgd-conv",
+            bad_batches(lambda b: (100 * b[0], b[1]), 200, conv, 10),
+            "sgd",
+            0.1,
         ),
     ),
     *pair(

@@ -153,7 +153,7 @@ class RobustRule:
         state.unseen = state.vain = state.straight = state.calm = state.bent = 0
         state.smooth = SMOOTH_PROBES
         state.search, state.belief = search.Search(), belief.Belief()
-        state.bound.peak = state.bound.lowered_scale = state.seen_scale = 0.0
+        state.bound.peak = state.bound.lowered_scale = state.seen_scale = state.highest = 0.0
         setback.forget(state.setback)
 
     def metrics(self, state: RobustState) -> dict[str, float]:
@@ -205,13 +205,12 @@ class RobustRule:
             is_exploding = has_jumped and alarm.is_believed(state.alarm)
             is_exploding = is_exploding or loss > alarm.EXPLOSION * bound.size(state.bound)
             alarm.ask(state.alarm, is_exploding=is_exploding)
-        if is_new_level and limits.has_fallen(state, scale):
+        if is_new_level and limits.has_fallen(scale, state.search.found):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search, state.seen_scale, state.vain = search.Search(), 0.0, 0
+            self._afford_looks(state)
         if setback.ends(state.setback, loss, scale, setting.beta):
-            if alarm.spend_trust(state.alarm):
-                allowed = int(_allowed(self.budget, state.t))
-                state.forwards = min(state.forwards, max(0, allowed - setback.LOOKS))
+            if self._afford_looks(state):
                 belief.doubt(state.belief)
             else:
                 setback.forget(state.setback)  # a way back needs a probe at every step
@@ -221,6 +220,17 @@ class RobustRule:
             state.bound.lowered_scale = 0.0
             return back * DOWN  # a rate above all that was searched needs no further proof
         return back * limits.bounded(self, state, scale, setting)
+
+    def _afford_looks(self, state: RobustState) -> bool:
+        """Allow some forward passes, whatever was spent, for a scale that is to come back.
+
+        That is done only if there is trust enough, and costs some.
+        """
+        if not alarm.spend_trust(state.alarm):
+            return False
+        allowed = int(_allowed(self.budget, state.t))
+        state.forwards = min(state.forwards, max(0, allowed - setback.LOOKS))
+        return True
 
     def _was_unlike(self, state: RobustState, loss: float) -> bool:
         """Say whether this second loss of a training shows that the first batch was like no other.
@@ -320,7 +330,7 @@ class RobustRule:
                 setback.forget(state.setback)
                 state.unseen = UNSEEN  # it searches now, unless it has searched here in vain
                 return Decision(1.0, ratio, "uninformative")
-            _look_back(state, seen, is_bending=limits.is_bending(self, step, bend))
+            _look_back(state, seen, is_bending=limits.is_bending(self, state, step, bend))
         self._learn(state, seen, with_curvature=is_visible)
         aimed = limits.aimed_factor(self, state, step)
         largest = limits.largest_factor(self, state, step, bend)
@@ -339,7 +349,10 @@ class RobustRule:
         state.alarm.is_asking = limits.has_risen(step, bend)
         state.alarm.is_exploding = state.alarm.is_asking and alarm.is_believed(state.alarm)
         if factor > self.up and limits.shows_at_once(state, step):
-            belief.doubt(state.belief, GREAT_DOUBT)  # the next step shows whether it was right
+            # The next step shows whether it was right. Averages under which a scale has fallen, though
+            # steps are straight, are of another place.
+            is_elsewhere = limits.is_coming_back(state, step)
+            belief.doubt(state.belief, belief.UNKNOWN if is_elsewhere else GREAT_DOUBT)
         word = _word(factor) if is_visible else "uninformative"
         return Decision(factor, ratio, word, limit=limit)
 
@@ -367,6 +380,7 @@ class RobustRule:
         # what a probe has seen, and goes farther only after one in vain.
         most = state.seen_scale * search.LONGER ** max(state.vain, 1) or math.inf
         state.search.found = min(found, most)
+        state.highest = max(state.highest, state.search.found)
         state.bound.lowered_scale = 0.0
         if "unlike" in self.without:
             return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")
