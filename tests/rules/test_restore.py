@@ -75,6 +75,7 @@ THE_SAME_NOW = {
     "held": 0,
     "rested": 1.0,
     "pause": 0.0,
+    "highest": 0.0,
     "seen_scale": 0.0,
     "sound_scale": 0.0,
     "search": {**VERSION_0_2_0["search"], "rough": 0.0, "has_looked": False, "is_untried": False},
@@ -130,7 +131,8 @@ def test_the_keys_of_a_state_never_change():
 ALARM_0_10_0 = {k: v for k, v in FRESH["alarm"].items() if k not in ("low", "trust")}
 ALARM_0_9_0 = {k: v for k, v in ALARM_0_10_0.items() if k != "is_exploding"}
 NEW_IN_0_11_0 = ("setback", "vain", "seen_scale")
-VERSION_0_10_0 = {k: v for k, v in THE_SAME_NOW.items() if k not in NEW_IN_0_11_0}
+VERSION_0_11_0 = {k: v for k, v in THE_SAME_NOW.items() if k != "highest"}
+VERSION_0_10_0 = {k: v for k, v in VERSION_0_11_0.items() if k not in NEW_IN_0_11_0}
 VERSION_0_10_0["alarm"] = ALARM_0_10_0
 VERSION_0_9_0 = VERSION_0_10_0 | {"flat": 0, "alarm": ALARM_0_9_0}
 VERSION_0_8_0 = {k: v for k, v in VERSION_0_9_0.items() if k not in ("smooth", "flat")}
@@ -155,6 +157,7 @@ EARLIER = [
     VERSION_0_8_0,
     VERSION_0_9_0,
     VERSION_0_10_0,
+    VERSION_0_11_0,
 ]
 
 
@@ -163,6 +166,11 @@ def test_a_state_of_an_earlier_version_is_read(saved):
     rule = RobustRule()
     assert as_plain(rule.restore(saved)) == THE_SAME_NOW
     assert rule.restore(saved) == rule.restore(THE_SAME_NOW)
+
+
+def test_what_an_earlier_version_had_found_is_the_highest_that_is_known():
+    found = {**VERSION_0_11_0, "search": {**VERSION_0_11_0["search"], "found": 0.25}}
+    assert RobustRule().restore(found).highest == 0.25
 
 
 @pytest.mark.parametrize(

@@ -427,17 +427,49 @@ def test_a_scale_that_has_fallen_may_double_after_three_straight_probes_and_is_t
     rule = RobustRule(without=frozenset({"noise"}))
     state = settled(variance=0.05, root_curvature=0.1)
     state.losses, state.t = 500, 500  # the rate has been found long ago
-    state.search.found = 1.01  # ten times what it is now
+    state.search.found, state.highest = 0.2, 1.01  # ten times what it is now
     for _ in range(2):
         assert rule.judge(state, seen(**STRAIGHT)).factor == rule.up
         assert not rule.is_due(state)
     assert rule.judge(state, seen(**STRAIGHT)).factor == 2.0
     assert rule.is_due(state)
-    state.search.found = 0.99
+    assert state.belief.variance == 1.0  # the averages are of another place
+    state.highest = 0.99
     assert rule.judge(state, seen(**STRAIGHT)).factor == rule.up
-    state.search.found = 1.01
+    state.highest = 1.01
     calm = RobustRule(without=frozenset({"noise", "climb"}))
     assert calm.judge(state, seen(**STRAIGHT)).factor == rule.up
+
+
+@pytest.mark.parametrize("first", [1e-3, 1e3])
+def test_what_counts_as_fallen_is_the_highest_scale_that_any_search_has_found(first):
+    rule, state = RobustRule(without=frozenset({"unlike"})), RobustState()
+    found = []
+    for curvature in (1 / first, 1.0):  # another batch, another rate
+        state.search = Search()
+        step = Proposal(1.0, slope=1.0, rate=1.0, norms=Norms(1.0, 1.0))
+        step = step.times(1e-6 / curvature)
+        for tries in range(1, 40):
+            after = 1.0 - step.slope * (1 - curvature * step.rate / 2)
+            decision = rule.judge(state, Observation(step, after, tries))
+            if decision.again is None:
+                break
+            step = step.times(decision.again)
+        found.append(state.search.found)
+    assert (found[0] < found[1]) == (first < 1)
+    assert state.highest == max(found)
+    rule.search_again(state)  # layers were unfrozen: nothing of that holds any more
+    assert state.highest == 0.0
+
+
+@pytest.mark.parametrize(
+    ("beta", "builds_up", "expected"), [(0.0, True, 1.0), (0.9, False, 1.0), (0.9, True, 1.2)]
+)
+def test_with_momentum_a_step_without_its_usual_slope_is_not_what_bends(beta, builds_up, expected):
+    # Of its usual cosine it has a tenth, and its bend of 1 is a fifth of that at half of the cosine.
+    rule, state = RobustRule(without=frozenset({"noise", "pace"})), settled(root_curvature=0.1)
+    step = replace(seen(0.95, slope=0.01).step, setting=Setting(1.0, beta, builds_up))
+    assert rule.judge(state, Observation(step, loss_after=0.995)).factor == expected
 
 
 @pytest.mark.parametrize(

@@ -158,16 +158,16 @@ def answer(alarm: Alarm, *, was_right: bool, was_paid: bool) -> None:
         alarm.trust = max(0.0, alarm.trust - 1)
 
 
-def spend_trust(alarm: Alarm) -> bool:
+def spend_trust(alarm: Alarm, price: float, *, leaving: float = 0.0) -> bool:
     """Say whether there is trust enough for several probes at any cost, and spend it on them.
 
     >>> alarm = Alarm()
-    >>> spend_trust(alarm), alarm.trust, spend_trust(alarm)
+    >>> spend_trust(alarm, price=3.0), alarm.trust, spend_trust(alarm, price=3.0)
     (True, 2.0, False)
     """
-    if alarm.trust < FEW:
+    if alarm.trust - price < leaving:
         return False
-    alarm.trust -= FEW
+    alarm.trust -= price
     return True
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ..protocol import Decision, Observation, Proposal, Setting
 from . import alarm, belief, bound, limits, search, setback
 from .limits import DOWN, LEAST_SCALE, scale_of
-from .numbers import DOUBLE, HALF_AGAIN, HUNDREDTH, QUARTER, RARE, SETTLED, TENTH
+from .numbers import DOUBLE, FEW, HALF_AGAIN, HUNDREDTH, QUARTER, RARE, SETTLED, TENTH
 from .state import SMOOTH_PROBES, RobustState, restore
 
 REJECTED = DOUBLE  # times the usual predicted change: a step that raises the loss by more is bad
@@ -20,6 +20,11 @@ UNSEEN = RARE  # probes in a row that could see nothing, after which the rule se
 MOST_VAIN = 10  # times that this number is doubled, at most
 HELD = int(1 / HUNDREDTH)  # losses that rose without a bend, after which the user is told
 SECOND = 3  # the step that comes when the second loss is told
+LOOKS = int(1 / TENTH)  # forward passes for a scale that is to come back, whatever was spent before
+BACK_PRICE, LEVEL_PRICE = (
+    float(FEW),
+    DOUBLE,
+)  # the trust that they cost: after a setback, on a new level
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
 NO_OBJECTIVE = (
@@ -208,9 +213,11 @@ class RobustRule:
         if is_new_level and limits.has_fallen(scale, state.search.found):
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search, state.seen_scale, state.vain = search.Search(), 0.0, 0
-            self._afford_looks(state)
+            if alarm.spend_trust(state.alarm, LEVEL_PRICE, leaving=BACK_PRICE):
+                self._afford_looks(state)
         if setback.ends(state.setback, loss, scale, setting.beta):
-            if self._afford_looks(state):
+            if alarm.spend_trust(state.alarm, BACK_PRICE):
+                self._afford_looks(state)
                 belief.doubt(state.belief)
             else:
                 setback.forget(state.setback)  # a way back needs a probe at every step
@@ -221,16 +228,10 @@ class RobustRule:
             return back * DOWN  # a rate above all that was searched needs no further proof
         return back * limits.bounded(self, state, scale, setting)
 
-    def _afford_looks(self, state: RobustState) -> bool:
-        """Allow some forward passes, whatever was spent, for a scale that is to come back.
-
-        That is done only if there is trust enough, and costs some.
-        """
-        if not alarm.spend_trust(state.alarm):
-            return False
+    def _afford_looks(self, state: RobustState) -> None:
+        """Allow some forward passes, whatever was spent, for a scale that is to come back."""
         allowed = int(_allowed(self.budget, state.t))
-        state.forwards = min(state.forwards, max(0, allowed - setback.LOOKS))
-        return True
+        state.forwards = min(state.forwards, max(0, allowed - LOOKS))
 
     def _was_unlike(self, state: RobustState, loss: float) -> bool:
         """Say whether this second loss of a training shows that the first batch was like no other.

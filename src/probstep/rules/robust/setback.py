@@ -18,7 +18,6 @@ KNOWN_AFTER = 1 / LEAST_WEIGHT  # losses: fewer do not tell what is usual
 BACK = 1 / DOUBLE  # of the scale before the setback, which was too high: there the way back ends
 FAR = TENTH  # of it: a scale that is not lower needs no way back
 QUIET = float(FEW)  # times 1/(1-beta) steps with losses as before: then training has come back
-LOOKS = int(1 / TENTH)  # forward passes for the way back, whatever was spent before
 
 
 @dataclass(slots=True)
