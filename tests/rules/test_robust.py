@@ -463,16 +463,6 @@ def test_what_counts_as_fallen_is_the_highest_scale_that_any_search_has_found(fi
 
 
 @pytest.mark.parametrize(
-    ("beta", "builds_up", "expected"), [(0.0, True, 1.0), (0.9, False, 1.0), (0.9, True, 1.2)]
-)
-def test_with_momentum_a_step_without_its_usual_slope_is_not_what_bends(beta, builds_up, expected):
-    # Of its usual cosine it has a tenth, and its bend of 1 is a fifth of that at half of the cosine.
-    rule, state = RobustRule(without=frozenset({"noise", "pace"})), settled(root_curvature=0.1)
-    step = replace(seen(0.95, slope=0.01).step, setting=Setting(1.0, beta, builds_up))
-    assert rule.judge(state, Observation(step, loss_after=0.995)).factor == expected
-
-
-@pytest.mark.parametrize(
     ("losses", "steps", "expected"), [(100, 101, 2.0), (101, 102, 1.2), (9, 500, 1.2)]
 )
 def test_while_training_begins_it_climbs_faster_far_below_what_curvature_allows(

@@ -33,11 +33,6 @@ class Setting(NamedTuple):
         """The part of all that a gradient will move, which the step of its own batch moves."""
         return 1 - self.beta * (1.0 if self.look_ahead is None else self.look_ahead)
 
-    @property
-    def is_sum(self) -> bool:
-        """Whether a step is a sum of gradients, the batch's own and older ones: SGD's with momentum."""
-        return self.builds_up and self.beta > 0
-
 
 NO_SCHEDULE = Setting()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...plain import FINITE, refuse_outside
-from ..protocol import Observation, Proposal
+from ..protocol import Observation
 from .numbers import DOUBLE, LEAST_WEIGHT, SETTLED, TENTH
 
 UNKNOWN = 1.0  # the variance of log scale at which nothing is known
@@ -167,20 +167,6 @@ def aimed_factor(belief: Belief, target: float, scale: float) -> float:
         return math.inf
     slope_per_length = belief.cosine * math.exp(belief.log_gradient_per_length)
     return target * (slope_per_length / belief.root_curvature / belief.root_curvature) / scale
-
-
-def part_of_cosine(belief: Belief, step: Proposal, least: float) -> float:
-    """Return the cosine of a step over this part of the usual one; 1 if it is not less, or unknown.
-
-    >>> from probstep.rules import Norms
-    >>> step = Proposal(loss=1.0, slope=1.0, norms=Norms(gradient=10.0, length=1.0))
-    >>> part_of_cosine(Belief(cosine=0.4), step, least=0.5)
-    0.5
-    """
-    if step.norms is None:
-        return 1.0
-    most = least * belief.cosine * step.norms.gradient * step.norms.length  # the slope to expect
-    return step.slope / most if 0 < step.slope < most else 1.0
 
 
 def slope_at(belief: Belief, loss: float) -> float:

@@ -17,9 +17,6 @@ STRAIGHT_PROBES = FEW  # in a row: nothing near bends the loss
 CALM = QUARTER  # a bend below it cannot be why losses rise: the step gains nearly what it promises
 BENT_PROBES = int(DOUBLE)  # in a row that went too far: the averages are too slow for what has come
 BENDING = 1 - QUARTER  # the bend from which on a step does not raise the scale
-ORTHOGONAL = (
-    1 / DOUBLE
-)  # of the usual cosine: below it a step has less slope than it should, by chance
 RISEN = DOUBLE  # the bend from which on a step raises the loss
 PACE = HALF_AGAIN  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = DOUBLE  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
@@ -190,7 +187,7 @@ def count_bends(
     state.calm = state.calm + 1 if is_seen and bend < CALM else 0
     if step.slope > 0:  # of momentum that goes uphill nothing is known
         state.bent = state.bent + 1 if went_too_far(settings, step, bend) else 0
-    if is_shortened or is_bending(settings, state, step, bend):
+    if is_shortened or is_bending(settings, step, bend):
         state.smooth = 0
     elif is_seen:
         state.smooth = min(state.smooth + 1, SMOOTH_PROBES)
@@ -201,7 +198,7 @@ def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend:
     if went_too_far(settings, step, bend):
         is_lasting = state.bent >= BENT_PROBES
         return max(settings.target / bend, DOWN) if is_lasting else 1.0
-    if is_bending(settings, state, step, bend) or not search.is_visible(step):
+    if is_bending(settings, step, bend) or not search.is_visible(step):
         return 1.0
     if may_cross_a_valley(settings, state, step):
         return 1.0
@@ -252,7 +249,7 @@ def is_paced(settings: Settings, state: RobustState, step: Proposal, bend: float
     with an optimizer that averages gradients, as Adam: no net has been seen to die of it.
     """
     setting = step.setting
-    if not setting.is_sum or "pace" in settings.without:
+    if not (setting.beta and setting.builds_up) or "pace" in settings.without:
         return False
     is_straight = step.slope > 0 and bend <= search.STRAIGHT * built_up(state, step)
     return not is_straight or 0 < PROMISE * state.bound.recent < bound.excess(step.slope, setting)
@@ -268,9 +265,7 @@ def name_of(
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    is_restrained = is_bending(settings, state, step, bend) or may_cross_a_valley(
-        settings, state, step
-    )
+    is_restrained = is_bending(settings, step, bend) or may_cross_a_valley(settings, state, step)
     if aimed <= largest or is_restrained:
         return "curvature"
     if largest == _pace(settings, state, step, bend):
@@ -278,15 +273,11 @@ def name_of(
     return "nothing" if largest >= settings.up else "noise"
 
 
-def is_bending(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
+def is_bending(settings: Settings, step: Proposal, bend: float) -> bool:
     """Say whether a step bends so much that the scale must not rise, whatever the averages say.
 
-    They follow slowly, and a plateau may just have ended. A sum of gradients goes where older ones have
-    pointed. By chance it may be nearly orthogonal to the batch's own: then it has hardly a slope, and
-    bends much beside that. So it is judged by at least half of its usual cosine.
+    They follow slowly, and a plateau may just have ended.
     """
-    if step.setting.is_sum:
-        bend *= belief.part_of_cosine(state.belief, step, ORTHOGONAL)
     is_bent = step.slope > 0 and bend > BENDING and search.is_visible(step)
     return is_bent and "restraint" not in settings.without
 

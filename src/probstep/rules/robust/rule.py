@@ -331,7 +331,7 @@ class RobustRule:
                 setback.forget(state.setback)
                 state.unseen = UNSEEN  # it searches now, unless it has searched here in vain
                 return Decision(1.0, ratio, "uninformative")
-            _look_back(state, seen, is_bending=limits.is_bending(self, state, step, bend))
+            _look_back(state, seen, is_bending=limits.is_bending(self, step, bend))
         self._learn(state, seen, with_curvature=is_visible)
         aimed = limits.aimed_factor(self, state, step)
         largest = limits.largest_factor(self, state, step, bend)

@@ -32,9 +32,9 @@ from probstep.bench.report.page.markdown import (
 )
 
 RECORDS = ("hazards.jsonl.gz",)
-LABELS = ("0.1.0", "0.10.0", PRESENT[1])  # rules of releases, the present one last
+LABELS = ("0.1.0", "0.11.0", PRESENT[1])  # rules of releases, the present one last
 LOOKS_AT_THE_KEPT_HALF = (
-    "once with each of 0.1.0 to 0.11.0; with candidates four times for 0.2.0, eight times for 0.3.0, "
+    "once with each of 0.1.0 to 0.12.0; with candidates four times for 0.2.0, eight times for 0.3.0, "
     "twice for 0.4.0, once for each of 0.5.0 to 0.7.0, four times, in part, for 0.8.0, once for each "
     "of 0.9.0 and 0.11.0, and once after that"
 )
@@ -65,6 +65,8 @@ DECIDED_BY_THE_KEPT_HALF = (
     "After 0.11.0: a candidate that kept no forward passes for surprises after 1,000 steps was run "
     "once. It was dropped, because rare labels of the tuning half and `batch-4-sgd` ended a quarter "
     "higher.",
+    "0.12.0: nothing. No candidate was run on it. `stretch-of-noise-conv` and `stretch-x100-sgd-conv` "
+    "are new.",
 )
 
 
