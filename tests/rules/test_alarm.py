@@ -165,16 +165,18 @@ def test_a_new_level_calls_for_a_search_only_where_the_scale_has_fallen_to_a_ten
     assert RobustRule().is_searching(state) == is_searching
 
 
-@pytest.mark.parametrize(("trust", "is_due"), [(5.0, True), (2.0, False)])
-def test_a_scale_that_is_to_come_back_on_a_new_level_may_be_probed_if_there_is_trust(trust, is_due):
+@pytest.mark.parametrize(("trust", "looks"), [(5.0, 10), (4.9, 0)])
+def test_a_new_level_where_a_scale_has_fallen_allows_ten_looks_if_there_is_trust(trust, looks):
+    rule = RobustRule()
     state, scale = trained(100.0, 100.0, found=10.1)
-    rule, spent = RobustRule(), 10**6
-    state.alarm.trust, state.forwards = trust, spent
+    state.alarm.trust = trust - 0.01  # the loss brings a hundredth
+    state.forwards = spent = 10**6
     rule.notice(state, 100.0, scale, Setting())
     assert rule.is_searching(state)
-    rule.judge(state, probe(scale))  # the search takes one look here, whatever is left
-    state.search.is_done, state.search.is_untried = True, False
-    assert rule.is_due(state) == is_due
+    state.search.is_done, state.alarm.is_exploding = True, False
+    while rule.is_due(state) and spent:
+        state.forwards, spent = state.forwards + 1, spent - 1
+    assert 10**6 - spent == looks
 
 
 def test_without_the_surprise_no_loss_asks_for_a_probe():

@@ -441,24 +441,36 @@ def test_a_scale_that_has_fallen_may_double_after_three_straight_probes_and_is_t
     assert calm.judge(state, seen(**STRAIGHT)).factor == rule.up
 
 
-@pytest.mark.parametrize("first", [1e-3, 1e3])
-def test_what_counts_as_fallen_is_the_highest_scale_that_any_search_has_found(first):
-    rule, state = RobustRule(without=frozenset({"unlike"})), RobustState()
-    found = []
-    for curvature in (1 / first, 1.0):  # another batch, another rate
-        state.search = Search()
-        step = Proposal(1.0, slope=1.0, rate=1.0, norms=Norms(1.0, 1.0))
-        step = step.times(1e-6 / curvature)
-        for tries in range(1, 40):
-            after = 1.0 - step.slope * (1 - curvature * step.rate / 2)
-            decision = rule.judge(state, Observation(step, after, tries))
-            if decision.again is None:
-                break
-            step = step.times(decision.again)
+def probed_after_a_search(rule, state, curvature, proof):
+    """Search along a step of slope 1 with this curvature; return what the next step's probe led to."""
+    state.search = Search()
+    step = Proposal(1.0, slope=1.0, rate=1.0, norms=Norms(1.0, 1.0)).times(1e-6 / curvature)
+    for tries in range(1, 40):
+        after = 1.0 - step.slope * (1 - curvature * step.rate / 2)
+        decision = rule.judge(state, Observation(step, after, tries))
+        if decision.again is None:
+            break
+        step = step.times(decision.again)
+    step = Proposal(1.0, state.search.found, 0.0, state.search.found, norms=Norms(1.0, 1.0))
+    return rule.judge(state, Observation(step, proof))
+
+
+@pytest.mark.parametrize("curvatures", [(1.0, 1e3), (1e3, 1.0)])
+def test_what_counts_as_fallen_is_the_highest_scale_that_was_found_and_has_proved_good(curvatures):
+    rule, state, found = RobustRule(), RobustState(), []
+    for curvature in curvatures:  # another batch, another rate
+        probed_after_a_search(rule, state, curvature, proof=0.99)
         found.append(state.search.found)
-    assert (found[0] < found[1]) == (first < 1)
+    assert found[0] != found[1]
     assert state.highest == max(found)
     rule.search_again(state)  # layers were unfrozen: nothing of that holds any more
+    assert state.highest == 0.0
+
+
+def test_a_scale_that_was_found_and_raised_the_loss_is_not_the_highest():
+    state = RobustState()
+    assert probed_after_a_search(RobustRule(), state, 1.0, proof=50.0).word == "reject"
+    assert state.search.found > 0
     assert state.highest == 0.0
 
 

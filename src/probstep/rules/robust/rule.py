@@ -21,10 +21,8 @@ MOST_VAIN = 10  # times that this number is doubled, at most
 HELD = int(1 / HUNDREDTH)  # losses that rose without a bend, after which the user is told
 SECOND = 3  # the step that comes when the second loss is told
 LOOKS = int(1 / TENTH)  # forward passes for a scale that is to come back, whatever was spent before
-BACK_PRICE, LEVEL_PRICE = (
-    float(FEW),
-    DOUBLE,
-)  # the trust that they cost: after a setback, on a new level
+BACK_PRICE = float(FEW)  # the trust that they cost after a setback
+LEVEL_PRICE = DOUBLE  # and on a new level of the loss, where enough is left for a setback
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
 NO_OBJECTIVE = (
@@ -143,9 +141,15 @@ class RobustRule:
         """Say whether the budget allows a probe, for a surprise or great doubt with its reserve."""
         allowed = _allowed(self.budget, state.t)
         is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
-        if is_urgent and "reserve" not in self.without:  # what blows up grows at every step
-            allowed += RESERVE * self.budget[1] * min(state.t, SETTLED)
+        if is_urgent:  # what blows up grows at every step
+            allowed += self._reserve(state)
         return state.forwards < allowed
+
+    def _reserve(self, state: RobustState) -> float:
+        """Return the forward passes beside the budget, for surprises and great doubt."""
+        if "reserve" in self.without:
+            return 0.0
+        return RESERVE * self.budget[1] * min(state.t, SETTLED)
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
@@ -214,10 +218,10 @@ class RobustRule:
             # What lowered the scale so far no longer holds, and nothing else is known.
             state.search, state.seen_scale, state.vain = search.Search(), 0.0, 0
             if alarm.spend_trust(state.alarm, LEVEL_PRICE, leaving=BACK_PRICE):
-                self._afford_looks(state)
+                self._allow_looks(state)
         if setback.ends(state.setback, loss, scale, setting.beta):
             if alarm.spend_trust(state.alarm, BACK_PRICE):
-                self._afford_looks(state)
+                self._allow_looks(state)
                 belief.doubt(state.belief)
             else:
                 setback.forget(state.setback)  # a way back needs a probe at every step
@@ -228,10 +232,10 @@ class RobustRule:
             return back * DOWN  # a rate above all that was searched needs no further proof
         return back * limits.bounded(self, state, scale, setting)
 
-    def _afford_looks(self, state: RobustState) -> None:
+    def _allow_looks(self, state: RobustState) -> None:
         """Allow some forward passes, whatever was spent, for a scale that is to come back."""
-        allowed = int(_allowed(self.budget, state.t))
-        state.forwards = min(state.forwards, max(0, allowed - LOOKS))
+        most = int(_allowed(self.budget, state.t) + self._reserve(state))  # in great doubt
+        state.forwards = min(state.forwards, max(0, most - LOOKS))
 
     def _was_unlike(self, state: RobustState, loss: float) -> bool:
         """Say whether this second loss of a training shows that the first batch was like no other.
@@ -276,8 +280,10 @@ class RobustRule:
         """Learn from a probe, and say what becomes of step and scale."""
         was_exploding, state.alarm.is_exploding = state.alarm.is_exploding, False
         was_paid, was_searching = self._can_pay(state), not state.search.is_done
-        state.search.is_untried = False
+        was_untried, state.search.is_untried = state.search.is_untried, False
         decision = self._judge(state, seen)
+        if was_untried and decision.word in ("keep", "up"):  # it has proved good
+            state.highest = max(state.highest, state.search.found)
         if was_exploding and not was_searching:
             is_right = decision.again is not None or decision.factor < 1
             alarm.answer(state.alarm, was_right=is_right, was_paid=was_paid)
@@ -381,7 +387,6 @@ class RobustRule:
         # what a probe has seen, and goes farther only after one in vain.
         most = state.seen_scale * search.LONGER ** max(state.vain, 1) or math.inf
         state.search.found = min(found, most)
-        state.highest = max(state.highest, state.search.found)
         state.bound.lowered_scale = 0.0
         if "unlike" in self.without:
             return Decision(state.search.found / seen.step.rate, ratio, "search", limit="search")

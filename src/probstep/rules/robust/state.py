@@ -33,7 +33,7 @@ class RobustState:
         rested: The time since a probe last raised the scale, in units of 1/(1-beta) steps.
         pause: What it must be before the next probe, unless a surprise asks for one.
         held: The losses that surely rose, and would have lowered the scale had the probes not been calm.
-        highest: The highest scale that a search has found.
+        highest: The highest scale that a search has found and the next probe has not lowered.
         seen_scale: The scale of the last step that a probe could see and did not shorten; else 0.
         sound_scale: The scale before the last losses, if these were not finite; else 0.
         search: How far the search of the first batch has come.
@@ -79,7 +79,7 @@ class RobustState:
             held=(0, math.inf),
             rested=(0.0, math.inf),
             pause=(0.0, math.inf),
-            highest=(0.0, FINITE[1]),
+            highest=(0.0, math.inf),
             seen_scale=(0.0, FINITE[1]),
             sound_scale=(0.0, FINITE[1]),
         )
@@ -155,7 +155,7 @@ def _found(plain: Mapping[str, Any]) -> float:
     """Return what the last search of an earlier version had found."""
     search = plain.get("search")
     found = search.get("found") if isinstance(search, Mapping) else 0.0
-    return found if isinstance(found, float) else 0.0
+    return found if isinstance(found, int | float) else 0.0
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
