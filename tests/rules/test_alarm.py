@@ -176,7 +176,7 @@ def test_a_new_level_where_a_scale_has_fallen_allows_ten_looks_if_there_is_trust
     state.search.is_done, state.alarm.is_exploding = True, False
     while rule.is_due(state) and spent:
         state.forwards, spent = state.forwards + 1, spent - 1
-    assert 10**6 - spent == looks
+    assert 10**6 - spent == looks + (looks > 0)  # what is allowed is rounded up
 
 
 def test_without_the_surprise_no_loss_asks_for_a_probe():
