@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from probstep import ProbStep, RobustRule
+from probstep.rules.robust.budget import RESERVE
 from probstep.rules.robust.numbers import SETTLED
-from probstep.rules.robust.rule import RESERVE
 
 BASES = {
     "sgd": lambda params: torch.optim.SGD(params, lr=1e-5),

@@ -6,22 +6,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..protocol import Decision, Observation, Proposal, Setting
-from . import alarm, belief, bound, limits, search, setback
+from . import alarm, belief, bound, budget, limits, search, setback
 from .limits import DOWN, LEAST_SCALE, scale_of
-from .numbers import DOUBLE, FEW, HALF_AGAIN, HUNDREDTH, QUARTER, RARE, SETTLED, TENTH
+from .numbers import DOUBLE, FEW, HUNDREDTH, QUARTER, RARE, SETTLED, TENTH
 from .state import SMOOTH_PROBES, RobustState, restore
 
 REJECTED = DOUBLE  # times the usual predicted change: a step that raises the loss by more is bad
 SHORTER = (TENTH, 1 / DOUBLE)  # the smallest and the largest factor by which it is shortened
-RESERVE = HALF_AGAIN  # times the budget per step: forward passes kept for surprises and great doubt
 GREAT_DOUBT = QUARTER  # the variance of log scale from which on a probe may draw on it
 FAINT = HUNDREDTH  # a schedule's multiplier, up to which it is no wonder that a probe sees nothing
 UNSEEN = RARE  # probes in a row that could see nothing, after which the rule searches again
 MOST_VAIN = 10  # times that this number is doubled, at most
 HELD = int(1 / HUNDREDTH)  # losses that rose without a bend, after which the user is told
 SECOND = 3  # the step that comes when the second loss is told
-LOOKS = int(1 / TENTH)  # forward passes for a scale that is to come back, whatever was spent before
-BACK_PRICE = float(FEW)  # the trust that they cost after a setback
+BACK_PRICE = float(FEW)  # the trust that looks cost after a setback
 LEVEL_PRICE = DOUBLE  # and on a new level of the loss, where enough is left for a setback
 TRIES = 20  # forward passes on one step, after which it is kept as it is
 
@@ -139,17 +137,17 @@ class RobustRule:
 
     def _can_pay(self, state: RobustState) -> bool:
         """Say whether the budget allows a probe, for a surprise or great doubt with its reserve."""
-        allowed = _allowed(self.budget, state.t)
+        allowed = budget.allowed(self.budget, state.t)
         is_urgent = state.alarm.is_asking or state.belief.variance >= GREAT_DOUBT
-        if is_urgent:  # what blows up grows at every step
-            allowed += self._reserve(state)
+        if is_urgent and "reserve" not in self.without:
+            allowed += budget.reserve(self.budget, state.t)
         return state.forwards < allowed
 
-    def _reserve(self, state: RobustState) -> float:
-        """Return the forward passes beside the budget, for surprises and great doubt."""
-        if "reserve" in self.without:
-            return 0.0
-        return RESERVE * self.budget[1] * min(state.t, SETTLED)
+    def _allow_looks(self, state: RobustState) -> None:
+        """Allow some forward passes, whatever was spent, for a scale that is to come back."""
+        state.forwards = budget.spent_before_looks(
+            self.budget, state.t, state.forwards, with_reserve="reserve" not in self.without
+        )
 
     def is_searching(self, state: RobustState) -> bool:
         """Say whether the order of magnitude is still to be found."""
@@ -184,7 +182,7 @@ class RobustRule:
         state.t += 1
         state.rested += 1 - setting.beta
         if state.t == SETTLED:  # what was spent, or saved, no longer counts
-            state.forwards = int(_allowed(self.budget, SETTLED))
+            state.forwards = int(budget.allowed(self.budget, SETTLED))
         if setting.multiplier > state.bound.peak:
             state.bound.peak = setting.multiplier
         belief.drift(state.belief, state.t)
@@ -231,11 +229,6 @@ class RobustRule:
             state.bound.lowered_scale = 0.0
             return back * DOWN  # a rate above all that was searched needs no further proof
         return back * limits.bounded(self, state, scale, setting)
-
-    def _allow_looks(self, state: RobustState) -> None:
-        """Allow some forward passes, whatever was spent, for a scale that is to come back."""
-        most = int(_allowed(self.budget, state.t) + self._reserve(state))  # in great doubt
-        state.forwards = min(state.forwards, max(0, most - LOOKS))
 
     def _was_unlike(self, state: RobustState, loss: float) -> bool:
         """Say whether this second loss of a training shows that the first batch was like no other.
@@ -440,12 +433,6 @@ def _look_back(state: RobustState, seen: Observation, *, is_bending: bool) -> No
         usual = state.bound.recent
         news = belief.measure(seen, with_curvature=True, usual_loss=usual)
         belief.replace(state.belief, news)
-
-
-def _allowed(budget: tuple[float, float], t: int) -> float:
-    """Return the forward passes that a budget allows up to step t."""
-    at_once, per_step = budget
-    return at_once + per_step * t
 
 
 def _word(factor: float) -> str:
