@@ -65,9 +65,9 @@ DECIDED_BY_THE_KEPT_HALF = (
     "After 0.11.0: a candidate that kept no forward passes for surprises after 1,000 steps was run "
     "once. It was dropped, because rare labels of the tuning half and `batch-4-sgd` ended a quarter "
     "higher.",
-    "0.12.0: a candidate was run once. `whole-batch-deep-momentum` failed with it. So one of its changes "
-    "was tried on forty other trainings without noise, and dropped for what it did there. A second "
-    "candidate was run in part. `stretch-of-noise-conv` and `stretch-x100-sgd-conv` are new.",
+    "0.12.0: a candidate was run once. `whole-batch-deep-momentum` failed with it. So one of its "
+    "changes was tried on forty other trainings without noise, and dropped for what it did there. A "
+    "second candidate was run in part. `stretch-of-noise-conv` and `stretch-x100-sgd-conv` are new.",
 )
 
 
