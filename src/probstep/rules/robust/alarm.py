@@ -161,6 +161,11 @@ def answer(alarm: Alarm, *, was_right: bool, was_paid: bool) -> None:
 def spend_trust(alarm: Alarm, price: float, *, leaving: float = 0.0) -> bool:
     """Say whether there is trust enough for several probes at any cost, and spend it on them.
 
+    Args:
+        alarm: Whose trust it is.
+        price: The trust that they cost.
+        leaving: The trust that must be left for something else.
+
     >>> alarm = Alarm()
     >>> spend_trust(alarm, price=3.0), alarm.trust, spend_trust(alarm, price=3.0)
     (True, 2.0, False)
