@@ -155,3 +155,21 @@ def test_on_another_device_any_other_optimizer_has_stepped_and_that_is_said(monk
     assert all(p.isnan().any() for p in model.parameters())
     with pytest.warns(RuntimeWarning, match="Adam has taken that step"):
         FORMS["closure"](opt, model, batch)
+
+
+@pytest.mark.parametrize("error", [torch.linalg.LinAlgError, ZeroDivisionError])
+@pytest.mark.parametrize("base", ["sgd", "adam"])
+def test_a_loss_that_raises_only_where_a_probe_goes_is_infinite_there(base, error):
+    w = nn.Parameter(torch.tensor(1.0))
+    opt, raised = ProbStep(BASES[base]([w])), []
+
+    def loss():
+        if w.item() < 0.5:  # as of a matrix that has no Cholesky factor there
+            raised.append(w.item())
+            raise error
+        return (w - 0.6) ** 2
+
+    for _ in range(30):
+        opt.step(loss)
+    assert raised
+    assert 0.5 <= w.item() < 0.7

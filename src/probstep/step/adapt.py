@@ -204,8 +204,15 @@ def prepare(parts: Parts, memory: Memory, attempt: Attempt, ranks: Ranks) -> Non
 
 
 def evaluate_again(parts: Parts, batch: Batch) -> tuple[Tensor, bool]:
-    """Return the batch's loss at the present parameters, and whether the same function was seen."""
-    value, is_paired = parts.tape.again(batch.again, params_of(parts.base))
+    """Return the batch's loss at the present parameters, and whether the same function was seen.
+
+    A loss that cannot be computed there, but could where the step began, is infinite: the matrix of a
+    Gaussian process, for example, may have no Cholesky factor.
+    """
+    try:
+        value, is_paired = parts.tape.again(batch.again, params_of(parts.base))
+    except (torch.linalg.LinAlgError, ArithmeticError):
+        return torch.full_like(batch.loss, math.inf), True
     check_loss(value, per_sample=batch.loss.dim() == 1)
     check_same_shape(value, batch.loss)
     return value, is_paired
