@@ -51,7 +51,16 @@ def test_the_first_losses_surprise_nobody():
 def test_rounding_of_a_loss_that_stands_still_is_no_surprise():
     state, count = averaged([1.0] * 50)
     assert alarm.unsurprising(state, 1.0 + 1e-7, count) == 1.0 + 1e-7
-    assert alarm.unsurprising(state, 1.0 + 1e-5, count) == 1.0
+    assert alarm.unsurprising(state, 1.0 + 1e-5, count) < 1.0 + 1e-5
+
+
+def test_losses_that_stood_still_learn_of_the_few_that_do_not():
+    state, count = averaged([0.0] * 50)
+    for step in range(300):
+        loss = 2.0 if step % 10 == 0 else 0.0
+        count += 1
+        alarm.average(state, alarm.unsurprising(state, loss, count), count)
+    assert alarm.unsurprising(state, 2.0, count) == 2.0
 
 
 def is_new_level_after(surprises):

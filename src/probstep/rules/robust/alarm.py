@@ -14,6 +14,7 @@ from .numbers import FEW, HUNDREDTH, RARE, TENTH, TWENTIETH
 
 SURPRISE = float(RARE)  # standard deviations above the mean loss
 ROUNDING = 1e-6  # relative; a loss that has stood still has no deviation, only rounding
+FIRST_PART = TENTH  # of the way from losses that have stood still to one that has not
 HUGE = 1e100  # a loss that is as good as infinite, and whose square is
 KNOWN_AFTER = FEW + 1  # losses: fewer have no deviation to speak of
 LEAST_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
@@ -66,12 +67,19 @@ class Alarm:
 def unsurprising(alarm: Alarm, loss: float, count: int) -> float:
     """Return the loss, the `count`-th, or if it is a surprise the highest that would not have been one.
 
+    Losses that have stood still, as those of batches without labels at zero, say nothing of how far
+    one may be. Then a tenth of the way counts: with none of it no later loss would ever count.
+
     >>> unsurprising(Alarm(mean=1.0, spread=0.01), loss=9.0, count=20)
     1.5
+    >>> unsurprising(Alarm(), loss=2.0, count=20)
+    0.2
     """
     limit = SURPRISE * math.sqrt(alarm.spread)
     is_surprise = loss > alarm.mean + limit + ROUNDING * abs(alarm.mean)
-    return alarm.mean + limit if is_surprise and count > KNOWN_AFTER else loss
+    if not is_surprise or count <= KNOWN_AFTER:
+        return loss
+    return alarm.mean + (limit or FIRST_PART * (loss - alarm.mean))
 
 
 def average(alarm: Alarm, loss: float, count: int) -> None:
