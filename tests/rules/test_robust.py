@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from probstep.rules import Decision, Norms, Observation, Proposal, RobustRule, Setting
 from probstep.rules.robust import search
 from probstep.rules.robust.belief import Belief
-from probstep.rules.robust.limits import BENDING, CLIMB, DOWN, PACE, PAUSE, PROMISE
+from probstep.rules.robust.limits import (
+    BENDING,
+    CLIMB,
+    DOWN,
+    GENTLY_BENDING,
+    GENTLY_TOO_FAR,
+    PACE,
+    PAUSE,
+    PROMISE,
+)
 from probstep.rules.robust.rule import PARTS, SHORTER, TRIES, UNSEEN
 from probstep.rules.robust.search import VISIBLE, Search
 from probstep.rules.robust.state import RobustState
@@ -246,9 +255,13 @@ def test_batches_without_a_slope_make_no_search_wait_longer():
     assert searches == 100 // UNSEEN
 
 
-@pytest.mark.parametrize(("vain", "most"), [(0, 1.0), (1, 1.0), (2, 10.0)])
-def test_a_later_search_finds_at_most_ten_times_what_could_last_be_seen(vain, most):
+@pytest.mark.parametrize(
+    ("losses", "vain", "most"),
+    [(8, 0, 1.0), (8, 1, 1.0), (8, 2, 10.0), (200, 0, 0.2), (200, 1, 0.2), (200, 2, 0.4)],
+)
+def test_a_later_search_stays_near_what_could_last_be_seen(losses, vain, most):
     rule, state = RobustRule(without=frozenset({"share"})), settled()
+    state.losses, state.t = losses, losses + 1
     state.seen_scale, state.vain, state.search = 0.1, vain, Search()
     step, tries = Proposal(1.0, 1e-6, 1e-9, rate=1e-4, norms=Norms(1e-2, 1e-4)), 1
     while rule.is_searching(state):  # at any length the loss falls as promised, as on a saddle
@@ -395,8 +408,9 @@ SETBACKS = {"regain"}  # of losses that come back: test_setback.py
 
 @pytest.mark.parametrize("part", sorted(PARTS.keys() - QUESTIONS - BOUNDS - SETBACKS))
 def test_a_part_left_out_changes_what_is_answered(part):
-    # A part that is for SGD alone says so.
+    # A part that is for SGD or for Adam alone says so.
     setting = Setting(beta=0.9, builds_up=True) if "SGD" in PARTS[part] else PLAIN
+    setting = Setting(beta=0.9) if "Adam" in PARTS[part] else setting
     without = RobustRule(without=frozenset({part}))
     assert answers(without, setting=setting) != answers(RobustRule(), setting=setting)
 
@@ -539,14 +553,32 @@ def test_without_sums_of_gradients_or_on_straight_steps_a_climb_does_not_wait():
         assert rule.judge(state, observation).factor == CLIMB
 
 
-@pytest.mark.parametrize(("beta", "builds_up"), [(0.9, True), (0.9, False), (0.0, False)])
-def test_a_step_that_bends_does_not_raise_the_scale(beta, builds_up):
+@pytest.mark.parametrize(
+    ("beta", "builds_up", "most"),
+    [(0.9, True, BENDING), (0.9, False, GENTLY_BENDING), (0.0, False, BENDING)],
+)
+def test_a_step_that_bends_does_not_raise_the_scale(beta, builds_up, most):
     rule, state = climbing()
-    decision = rule.judge(state, bent_by(BENDING + 0.01, beta, builds_up=builds_up))
+    decision = rule.judge(state, bent_by(most + 0.01, beta, builds_up=builds_up))
     assert (decision.factor, decision.limit) == (1.0, "curvature")
-    rise = rule.judge(state, bent_by(BENDING - 0.01, beta, builds_up=builds_up)).factor
+    rise = rule.judge(state, bent_by(most - 0.01, beta, builds_up=builds_up)).factor
     assert rise > 1.0 if not builds_up else rise == 1.0
-    assert rule.judge(state, bent_by(BENDING - 0.01, beta, builds_up=builds_up)).factor > 1.0
+    assert rule.judge(state, bent_by(most - 0.01, beta, builds_up=builds_up)).factor > 1.0
+
+
+def test_after_a_hundred_losses_steps_of_adam_may_bend_as_much_as_others():
+    rule, state = climbing()
+    state.losses = state.t = 200
+    assert rule.judge(state, bent_by(BENDING - 0.01, builds_up=False)).factor > 1.0
+
+
+@pytest.mark.parametrize(("t", "factor"), [(100, GENTLY_TOO_FAR / 1.2), (200, 1.0)])
+def test_two_first_steps_of_adam_in_a_row_beyond_the_minimum_lower_the_scale(t, factor):
+    rule, state = climbing()
+    state.losses = state.t = t
+    beyond = bent_by(1.2, builds_up=False)
+    assert rule.judge(state, beyond).factor == 1.0
+    assert rule.judge(state, beyond).factor == pytest.approx(factor)
 
 
 def test_with_sgd_a_step_that_had_to_be_shortened_does_not_raise_the_scale():

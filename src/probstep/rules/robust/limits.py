@@ -17,6 +17,8 @@ STRAIGHT_PROBES = FEW  # in a row: nothing near bends the loss
 CALM = QUARTER  # a bend below it cannot be why losses rise: the step gains nearly what it promises
 BENT_PROBES = int(DOUBLE)  # in a row that went too far: the averages are too slow for what has come
 BENDING = 1 - QUARTER  # the bend from which on a step does not raise the scale
+GENTLY_BENDING = 1 / DOUBLE  # the same for the first steps of an optimizer like Adam
+GENTLY_TOO_FAR = 1.0  # the bend of a step to the minimum: those must not go beyond it
 RISEN = DOUBLE  # the bend from which on a step raises the loss
 PACE = HALF_AGAIN  # with a sum of gradients, the largest rise in 1/(1-beta) steps once steps count
 RESTED = DOUBLE  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
@@ -186,8 +188,8 @@ def count_bends(
     state.straight = state.straight + 1 if is_seen and bend < search.STRAIGHT else 0
     state.calm = state.calm + 1 if is_seen and bend < CALM else 0
     if step.slope > 0:  # of momentum that goes uphill nothing is known
-        state.bent = state.bent + 1 if went_too_far(settings, step, bend) else 0
-    if is_shortened or is_bending(settings, step, bend):
+        state.bent = state.bent + 1 if went_too_far(settings, state, step, bend) else 0
+    if is_shortened or is_bending(settings, state, step, bend):
         state.smooth = 0
     elif is_seen:
         state.smooth = min(state.smooth + 1, SMOOTH_PROBES)
@@ -195,10 +197,10 @@ def count_bends(
 
 def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
     """Return the largest factor of a probe; below 1 where the last ones all went too far."""
-    if went_too_far(settings, step, bend):
+    if went_too_far(settings, state, step, bend):
         is_lasting = state.bent >= BENT_PROBES
-        return max(settings.target / bend, DOWN) if is_lasting else 1.0
-    if is_bending(settings, step, bend) or not search.is_visible(step):
+        return max(_farthest(settings, state, step) / bend, DOWN) if is_lasting else 1.0
+    if is_bending(settings, state, step, bend) or not search.is_visible(step):
         return 1.0
     if may_cross_a_valley(settings, state, step):
         return 1.0
@@ -235,7 +237,8 @@ def affordable_part(settings: Settings, state: RobustState, step: Proposal, bend
     0.2
     """
     most, excess = size_of_loss(state, step), bound.excess(step.slope, step.setting)
-    is_wall = step.setting.builds_up and 0 < most < excess and went_too_far(settings, step, bend)
+    costs_too_much = step.setting.builds_up and 0 < most < excess
+    is_wall = costs_too_much and went_too_far(settings, state, step, bend)
     if not is_wall or "wall" in settings.without:
         return 1.0
     return max(NOISE * most / excess, LEAST_SCALE)
@@ -265,31 +268,49 @@ def name_of(
     largest: float,
 ) -> str:
     """Name what keeps a probe's factor from being higher, for the history."""
-    is_restrained = is_bending(settings, step, bend) or may_cross_a_valley(settings, state, step)
-    if aimed <= largest or is_restrained:
+    is_restrained = is_bending(settings, state, step, bend)
+    if aimed <= largest or is_restrained or may_cross_a_valley(settings, state, step):
         return "curvature"
     if largest == _pace(settings, state, step, bend):
         return "momentum"
     return "nothing" if largest >= settings.up else "noise"
 
 
-def is_bending(settings: Settings, step: Proposal, bend: float) -> bool:
+def must_be_gentle(settings: Settings, state: RobustState, step: Proposal) -> bool:
+    """Say whether steps must bend less than later ones may: the first steps of an optimizer like Adam.
+
+    They have their full length at once, they move all parameters alike, and curvature is highest there.
+    A net that they throw too far trains worse to the end, and neither losses nor probes show why.
+    (With SGD's momentum the first steps are short.)
+    """
+    averages = step.setting.beta > 0 and not step.setting.builds_up
+    return averages and is_beginning(state) and "gentle" not in settings.without
+
+
+def is_bending(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
     """Say whether a step bends so much that the scale must not rise, whatever the averages say.
 
     They follow slowly, and a plateau may just have ended.
     """
-    is_bent = step.slope > 0 and bend > BENDING and search.is_visible(step)
+    most = GENTLY_BENDING if must_be_gentle(settings, state, step) else BENDING
+    is_bent = step.slope > 0 and bend > most and search.is_visible(step)
     return is_bent and "restraint" not in settings.without
 
 
-def went_too_far(settings: Settings, step: Proposal, bend: float) -> bool:
+def went_too_far(settings: Settings, state: RobustState, step: Proposal, bend: float) -> bool:
     """Say whether a step bends more than is aimed at.
 
     A step that cannot be seen bends by rounding alone: a loss that stays the same looks like a bend
     of 2.
     """
-    is_too_far = step.slope > 0 and bend > settings.target
+    is_too_far = step.slope > 0 and bend > _farthest(settings, state, step)
     return is_too_far and search.is_visible(step) and "restraint" not in settings.without
+
+
+def _farthest(settings: Settings, state: RobustState, step: Proposal) -> float:
+    """Return the largest bend of a step that did not go too far."""
+    is_gentle = must_be_gentle(settings, state, step)
+    return min(GENTLY_TOO_FAR, settings.target) if is_gentle else settings.target
 
 
 def has_risen(step: Proposal, bend: float) -> bool:

@@ -45,6 +45,7 @@ PARTS = {
     "curvature": "the aim at a bend: without it the bound alone limits the scale",
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
     "restraint": "a step that bends does not raise the scale; two in a row that went too far lower it",
+    "gentle": "in the first hundred losses steps of Adam, or of what is like it, must bend less",
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "pace": "with SGD's momentum the scale rises no faster than it shows what a rise does",
     "surprise": "a high loss asks for a probe, and counts less in the averages of the loss",
@@ -330,13 +331,13 @@ class RobustRule:
                 setback.forget(state.setback)
                 state.unseen = UNSEEN  # it searches now, unless it has searched here in vain
                 return Decision(1.0, ratio, "uninformative")
-            _look_back(state, seen, is_bending=limits.is_bending(self, step, bend))
+            _look_back(state, seen, is_bending=limits.is_bending(self, state, step, bend))
         self._learn(state, seen, with_curvature=is_visible)
         aimed = limits.aimed_factor(self, state, step)
         largest = limits.largest_factor(self, state, step, bend)
         factor = min(max(aimed, DOWN), largest)
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
-        is_too_far = factor < 1 or limits.went_too_far(self, step, bend)
+        is_too_far = factor < 1 or limits.went_too_far(self, state, step, bend)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
         if is_way_back and factor <= 1:
             setback.forget(state.setback)  # something else limits the scale
@@ -376,9 +377,10 @@ class RobustRule:
             self._learn(state, seen)
         factor = search.final_factor(bend, seen.step.setting.beta, room)
         found = factor * seen.step.rate  # in a search, of the schedule's reference
-        # Where slopes vanish, as on a saddle, all lengths look straight. So a later search stays near
-        # what a probe has seen, and goes farther only after one in vain.
-        most = state.seen_scale * search.LONGER ** max(state.vain, 1) or math.inf
+        # Where slopes vanish, as on a saddle or after convergence, all lengths look straight. So a later
+        # search stays near what a probe has seen, and goes farther only after one in vain.
+        farther = search.LONGER if limits.is_beginning(state) else search.BEYOND
+        most = state.seen_scale * farther ** max(state.vain, 1) or math.inf
         state.search.found = min(found, most)
         state.bound.lowered_scale = 0.0
         if "unlike" in self.without:

@@ -22,6 +22,7 @@ LONGER, SHORTER = 1 / TENTH, TENTH  # the largest change of a length between two
 GAP = DOUBLE  # a length is good enough within this factor of one that is too long
 AIM = 1 / DOUBLE  # the search ends half way to the minimum along the first step, at the ratio 1.5
 UP = DOUBLE  # the most by which the rate may exceed that of the last length probed
+BEYOND = DOUBLE  # times the rate at which a step could last be seen: late searches find no more
 ROUGH = HUNDREDTH  # of the loss: a step that promises less may bend because the loss is rough there
 TRIES = 30  # forward passes, after which the length is taken as it is
 TAKEN = TENTH  # of the length found: its batch may be like no other; the next step is probed, too
