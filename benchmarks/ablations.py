@@ -37,6 +37,8 @@ ORDINARY = (
     "two_decades-momentum-warm-up-cosine",
     "mnist_autoencoder-momentum-linear",
     "mnist_autoencoder-adam-linear",
+    "cifar_autoencoder-adam-constant",
+    "cifar_autoencoder-adam-linear",
     "cifar_autoencoder-momentum-constant",
     "cifar_autoencoder-momentum-linear",
 )
