@@ -410,6 +410,36 @@ def test_the_slope_does_not_depend_on_clipping(by_hand):
     assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)  # it was for that step only
 
 
+# Gradients that are zeroed in place, and clipped no more, cannot be told from clipped ones.
+@pytest.mark.parametrize(
+    ("is_always_clipped", "set_to_none"), [(True, True), (True, False), (False, True)]
+)
+def test_the_clipping_of_a_step_that_was_left_out_is_forgotten(is_always_clipped, set_to_none):
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    (batch,) = batches(1)
+    for is_left_out in (True, True, False):
+        model.zero_grad(set_to_none)  # not opt.zero_grad(): ProbStep hears nothing of it
+        loss = loss_of(model, batch)
+        loss.backward()
+        if is_left_out or is_always_clipped:
+            opt.clip_grad_norm_(CLIP)
+    opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
+def test_clipping_twice_multiplies():
+    model = plain_network()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule())
+    (batch,) = batches(1)
+    loss = loss_of(model, batch)
+    loss.backward()
+    opt.clip_grad_norm_(10 * CLIP)
+    opt.clip_grad_norm_(CLIP)
+    opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch))
+    assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_the_searched_step_does_not_depend_on_clipping(by_hand):
     (batch,) = batches(1)

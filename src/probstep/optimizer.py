@@ -225,10 +225,12 @@ class ProbStep(Wrapper):
         Returns:
             The norm before clipping, as `torch.nn.utils.clip_grad_norm_` does.
         """
+        earlier = self._arrival.clip_so_far(self.base)
         norm = whole(
             nn.utils.clip_grad_norm_(params_of(self.base), max_norm, norm_type, error_if_nonfinite)
         )
-        self._arrival.clipped((max_norm / (norm + 1e-6)).clamp(max=1.0))  # torch's own factor
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # torch's own
+        self._arrival.clipped(earlier * factor, self.base)
         return norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:

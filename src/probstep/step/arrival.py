@@ -4,6 +4,7 @@ Whatever the way, what comes out is the same: a loss, a function that computes i
 by which somebody has changed the gradients.
 """
 
+import weakref
 from typing import NamedTuple
 
 from torch import Tensor, optim
@@ -63,6 +64,20 @@ class Given(NamedTuple):
     grad_scale: float | Tensor | None = None
 
 
+class Clip(NamedTuple):
+    """By how much gradients were clipped.
+
+    Args:
+        factor: All of them were multiplied by it.
+        grad: One of them.
+        version: What its version was after that.
+    """
+
+    factor: Tensor
+    grad: weakref.ref[Tensor]
+    version: int
+
+
 class Arrival:
     """Collects, between two steps, what the next one descends on.
 
@@ -75,16 +90,25 @@ class Arrival:
         self._tape = tape
         self._per_sample = per_sample
         self._handed_over: Given | None = None
-        self._clip: float | Tensor = 1.0
+        self._clip: Clip | None = None
         self._habit = Habit()
 
     def keep(self, given: Given) -> None:
         """Take what a trainer gives for the next step."""
         self._handed_over = given
 
-    def clipped(self, factor: Tensor) -> None:
-        """Take note that all gradients were multiplied by a factor."""
-        self._clip = self._clip * factor
+    def clip_so_far(self, optimizer: optim.Optimizer) -> float | Tensor:
+        """Return the factor by which the gradients, as they are now, were clipped."""
+        clip, grad = self._clip, _first_gradient(optimizer)
+        if clip is None or grad is None or clip.grad() is not grad:
+            return 1.0
+        # Nobody tells us of gradients that are zeroed in place, and filled anew.
+        return clip.factor if clip.version == _version(grad) else 1.0
+
+    def clipped(self, factor: Tensor, optimizer: optim.Optimizer) -> None:
+        """Take note that the gradients, as they are now, are those of the loss times a factor."""
+        grad = _first_gradient(optimizer)
+        self._clip = None if grad is None else Clip(factor, weakref.ref(grad), _version(grad))
 
     @property
     def has_piled_gradients(self) -> bool:
@@ -93,7 +117,7 @@ class Arrival:
 
     def clear(self) -> None:
         """Forget what was collected: the step is done, or the gradients are gone."""
-        self._handed_over, self._clip = None, 1.0
+        self._handed_over = self._clip = None
 
     def check(self, loss: object) -> None:
         """Raise unless this is a loss."""
@@ -124,7 +148,10 @@ class Arrival:
             reevaluate = reevaluate or handed.reevaluate
             grad_scale = handed.grad_scale if grad_scale is None else grad_scale
         if grad_scale is None:
-            grad_scale = self._clip
+            grad_scale = 1.0
+            # One that was changed after it was clipped, as by noise in private training, counts.
+            if (clip := self._clip) is not None and clip.grad() is _first_gradient(optimizer):
+                grad_scale = clip.factor
         return Arrived(loss, reevaluate or again, grad_scale, handed is not None)
 
     def _run(
@@ -143,3 +170,11 @@ class Arrival:
     def _check_unless_none(self, loss: object) -> None:
         if loss is not None:  # None says that a trainer skips its batch
             self.check(loss)
+
+
+def _version(grad: Tensor) -> int:
+    return 0 if grad.is_inference() else grad._version
+
+
+def _first_gradient(optimizer: optim.Optimizer) -> Tensor | None:
+    return next((p.grad for p in params_of(optimizer) if p.grad is not None), None)
