@@ -151,12 +151,18 @@ def test_a_rate_of_zero_that_the_host_did_not_read_is_a_step_of_no_length(rule, 
 
 
 @for_every_rule
-def test_a_group_added_later_joins_the_scale(rule):
+@pytest.mark.parametrize("is_saved", [False, True])
+@pytest.mark.parametrize("through", ["ProbStep", "the base", "a copy of a group"])
+def test_a_group_added_later_joins_the_scale(through, is_saved, rule):
     a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     opt = ProbStep(torch.optim.SGD([a], lr=1e-3), rule)
     opt.step(lambda: (a**2).sum())
     scale = 1.2 if isinstance(rule, PaperRule) else opt.scale
-    opt.add_param_group({"params": [b], "lr": 1e-2})
+    copied = opt.param_groups[0] if through == "a copy of a group" else {}
+    adding = opt if through == "ProbStep" else opt.base
+    adding.add_param_group({**copied, "params": [b], "lr": 1e-2})
+    if is_saved:
+        assert opt.state_dict()["param_groups"][1]["probstep"]["first_rates"] == [1e-3, 1e-2]
     assert opt.effective_lr == pytest.approx([1e-3 * scale, 1e-2 * scale])
     opt.step(lambda: (a**2 + b**2).sum())
     assert b.item() < 1

@@ -44,9 +44,12 @@ class Binding:
     @property
     def current(self) -> Memory:
         """The memory. It is read anew if the groups were replaced: the base has loaded a checkpoint."""
+        groups = self._parts.base.param_groups
         # Not by `is_in_place`: every step comes here several times.
-        if self._parts.base.param_groups[0].get(MEMORY) is not self._published:
+        if groups[0].get(MEMORY) is not self._published:
             self.bind()
+        elif len(groups) > len(self.memory.first_rates):  # the base was given one
+            self.see_new_groups()
         return self.memory
 
     @property
@@ -76,11 +79,15 @@ class Binding:
     def see_new_groups(self) -> None:
         """Take note of groups that were added to an optimizer inside, or that it has loaded."""
         groups = self._parts.base.param_groups
-        if all(MEMORY in group for group in groups):
+        if all(MEMORY in group for group in groups) and len(self.memory.first_rates) >= len(groups):
             return
-        memory, old = self.current, iter(self.memory.first_rates)
-        memory.first_rates = [
-            next(old) if MEMORY in group else float(group["lr"]) for group in groups
+        if not self.is_in_place:
+            self.bind()
+        old = iter(self.memory.first_rates)
+        # A group that was copied from another one carries the memory, too.
+        self.memory.first_rates = [
+            next(old, float(group["lr"])) if MEMORY in group else float(group["lr"])
+            for group in groups
         ]
         self.bind()
 
@@ -97,6 +104,9 @@ class Binding:
 
     def publish(self) -> None:
         """Put a plain copy of the memory into every group, where a checkpoint finds it."""
+        if len(self._parts.base.param_groups) > len(self.memory.first_rates):
+            self.see_new_groups()  # it publishes, too
+            return
         self.settle()
         self._published = Published(self.memory.plain())
         for group in self._parts.base.param_groups:
