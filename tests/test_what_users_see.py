@@ -238,10 +238,43 @@ def test_a_max_lr_that_is_never_reached_changes_nothing():
     assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("max_lr", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("max_lr", [0.0, -1.0, math.nan, math.inf, "a"])
 def test_a_max_lr_that_is_no_rate_is_refused(max_lr):
     with pytest.raises(ValueError, match="max_lr must be positive and finite"):
         start(max_lr=max_lr)
+    _, opt = start(max_lr=0.5)
+    with pytest.raises(ValueError, match="max_lr must be positive and finite"):
+        opt.max_lr = max_lr
+    assert opt.max_lr == 0.5
+
+
+@for_every_rule
+@pytest.mark.parametrize("taken", [0, 10])
+def test_a_max_lr_that_is_set_later_holds_as_one_that_was_given(taken, rule):
+    seen = []
+    for way in ("given", "set", "copied"):
+        model, opt = start(rule, max_lr=2e-3 if way == "given" and not taken else None)
+        run(model, opt, batches(taken))
+        if taken or way != "given":
+            opt.max_lr = 2e-3
+        if way == "copied":
+            model, opt = copy.deepcopy((model, opt))
+        losses = run(model, opt, batches(20))
+        seen.append((losses, opt.effective_lr))
+        assert max(opt.effective_lr) <= 2e-3 * (1 + 1e-12)
+    assert seen[1:] == seen[:1] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    {"rule": RobustRule(), "check": False, "model": None, "stateful": (), "noise": 1.0}.items(),
+)
+def test_a_setting_that_no_later_step_would_obey_is_refused(name, value):
+    _, opt = start()
+    before = getattr(opt, name)
+    with pytest.raises(AttributeError, match=f"{name} is set when a ProbStep is made"):
+        setattr(opt, name, value)
+    assert getattr(opt, name) is before
 
 
 def test_a_copy_keeps_max_lr():

@@ -4,7 +4,7 @@ import math
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import NoReturn, SupportsFloat, TypeVar
 
 import torch
 from torch import Tensor, optim
@@ -202,9 +202,18 @@ def checked_noise(noise: Noise) -> Noise:
 
 def checked_max_lr(max_lr: float | None) -> float | None:
     """Return the largest rate if it can be one."""
-    if max_lr is not None and not 0 < max_lr < math.inf:
+    if max_lr is not None and not (isinstance(max_lr, SupportsFloat) and 0 < max_lr < math.inf):
         raise ValueError(f"max_lr must be positive and finite, or None, not {max_lr!r}.")
     return max_lr
+
+
+def refuse_assignment(name: str) -> NoReturn:
+    """Raise for a setting that is given to an optimizer which is made already."""
+    raise AttributeError(
+        f"{name} is set when a ProbStep is made, and stays as it is. Of the settings, max_lr, horizon, "
+        f"probe and process_group may be set later. For another {name} make another ProbStep around the "
+        "same optimizer."
+    )
 
 
 def refuse_graph_capture() -> None:

@@ -15,6 +15,7 @@ from .checks import (
     checked,
     checked_max_lr,
     checked_noise,
+    refuse_assignment,
     refuse_graph_capture,
     refuse_idle_settings,
 )
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from .rules import Gauge
     from .schedule import Schedule
     from .step.stretch import Stretch
+
+
+FIXED = {"rule", "lower_bound", "noise", "model", "stateful", "check", "per_group"}
 
 
 class ProbStep(Wrapper):
@@ -110,7 +114,6 @@ class ProbStep(Wrapper):
         self.probe = None if probe is None else checked(probe, "probe", "is_due")
         self.model = model
         self.process_group = process_group
-        self.max_lr = checked_max_lr(max_lr)
         self.stateful = stateful
         self.check = check
         self.per_group = per_group
@@ -119,12 +122,12 @@ class ProbStep(Wrapper):
             self.rule, is_stretching=is_stretching, max_lr=max_lr, is_default=rule is None
         )
         self._tape = Tape(model, declared(stateful))
-        parts = Parts(
+        self._parts = parts = Parts(
             optimizer,
             self.rule,
             _stretch_of(self) if is_stretching else None,
             self._tape,
-            self.max_lr,
+            checked_max_lr(max_lr),
             check,
             members_of(optimizer, self.rule, per_group=per_group),
         )
@@ -172,7 +175,7 @@ class ProbStep(Wrapper):
             refuse_graph_capture()
         given = Given(reevaluate, loss, grad_scale)
         ranks = find_ranks(self.process_group, self.model)
-        return self._stepper.step(closure, given, self.probe, self.max_lr, ranks)
+        return self._stepper.step(closure, given, self.probe, ranks)
 
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
@@ -268,7 +271,7 @@ class ProbStep(Wrapper):
         RobustRule hears a loss one step late, and may lower the scale when the next step begins. Without
         momentum it hears it at once, if the step was not probed and one process trains on the CPU.
         """
-        return self._stepper.scale(self.max_lr)
+        return self._stepper.scale()
 
     @property
     def effective_lr(self) -> list[float]:
@@ -280,7 +283,23 @@ class ProbStep(Wrapper):
         `metrics()` and the loggers of trainers call it `effective_lr` if there is one group, and
         `effective_lr/0`, `effective_lr/1`, ... if there are several.
         """
-        return self._stepper.rates(self.max_lr)
+        return self._stepper.rates()
+
+    @property
+    def max_lr(self) -> float | None:
+        """The largest rate that a step may use, in any group; it may also be set during training.
+
+        >>> opt = ProbStep(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5))
+        >>> opt.max_lr = 0.25
+        >>> opt.effective_lr
+        [0.25]
+        """
+        return self._parts.max_lr
+
+    @max_lr.setter
+    def max_lr(self, rate: float | None) -> None:
+        refuse_idle_settings(self.rule, is_stretching=False, max_lr=rate, is_default=False)
+        self._parts.max_lr = checked_max_lr(rate)
 
     @property
     def horizon(self) -> int | None:
@@ -356,6 +375,11 @@ class ProbStep(Wrapper):
         )
 
     # What torch calls
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and name in vars(self):
+            refuse_assignment(name)
+        super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         self._binding.publish()

@@ -72,7 +72,6 @@ class Stepper:
         closure: Forward | None,
         given: Given,
         schedule: "Schedule | None",
-        max_lr: float | None,
         ranks: Ranks,
     ) -> Tensor | None:
         """Take one step, probed if that is due and the loss can be evaluated again; return the loss.
@@ -81,7 +80,6 @@ class Stepper:
             closure: Returns the loss of the batch, if the user gave one.
             given: What the user gave instead of a closure.
             schedule: When to probe; None leaves it to the rule.
-            max_lr: The largest rate that the step may use; None without a limit.
             ranks: Who else takes the step.
         """
         parts, binding, tape = self._parts, self._binding, self._parts.tape
@@ -104,10 +102,10 @@ class Stepper:
                     self._notices.of_piled_gradients()
                 memory = binding.current  # the closure may have loaded a checkpoint
             if self._ending.horizon is None:
-                arrived = self._go_on(memory, arrived, max_lr, ranks, is_probed=is_probed)
+                arrived = self._go_on(memory, arrived, ranks, is_probed=is_probed)
             else:
                 with self._ending.decayed(parts.base.param_groups, memory.steps):
-                    arrived = self._go_on(memory, arrived, max_lr, ranks, is_probed=is_probed)
+                    arrived = self._go_on(memory, arrived, ranks, is_probed=is_probed)
         except BaseException:
             if kept is not None:
                 binding.memory = kept  # so that the step can be taken again
@@ -128,21 +126,22 @@ class Stepper:
         base = self._parts.base
         return probe_is_due(self._parts.rule, schedule, self._binding.current, base.param_groups)
 
-    def scale(self, max_lr: float | None) -> float:
+    def scale(self) -> float:
         """Return the scale of the next step, so low that no rate is above `max_lr`."""
         memory, groups = self._binding.current, self._parts.base.param_groups
+        max_lr = self._parts.max_lr
         if max_lr is None:
             return memory.scale
         factors = factors_of(self._parts, memory)
         with self._ending.decayed(groups, memory.steps):
             return min(memory.scale, largest_scale(groups, max_lr, factors))
 
-    def rates(self, max_lr: float | None) -> list[float]:
+    def rates(self) -> list[float]:
         """Return the rates of the next step, one number per group; by name if members have ratios."""
         memory, members = self._binding.current, self._parts.members
         groups = self._parts.base.param_groups
         with self._ending.decayed(groups, memory.steps):
-            scale, factors = self.scale(max_lr), factors_of(self._parts, memory)
+            scale, factors = self.scale(), factors_of(self._parts, memory)
             rates = [float(group["lr"]) * scale for group in groups]
         if members is None or factors is None:
             return rates
@@ -163,7 +162,6 @@ class Stepper:
         self,
         memory: Memory,
         arrived: Arrived,
-        max_lr: float | None,
         ranks: Ranks,
         *,
         is_probed: bool,
@@ -172,8 +170,8 @@ class Stepper:
         self._tell_rule(memory)
         if arrived.loss is None and arrived.again is not None:
             arrived = self._with_loss(memory, arrived, is_probed=is_probed)
-        if max_lr is not None:
-            self._limit(memory, max_lr)
+        if self._parts.max_lr is not None:
+            self._limit(memory)
         if ranks.size > 1:
             self._parallel.see((self._model, *self._parts.tape.modules))
             self._parallel.refuse_join()
@@ -213,8 +211,8 @@ class Stepper:
         self._arrival.check(loss)
         return arrived._replace(loss=loss, is_told=False)
 
-    def _limit(self, memory: Memory, max_lr: float) -> None:
-        most = self.scale(max_lr)  # a schedule may have raised the rates
+    def _limit(self, memory: Memory) -> None:
+        most = self.scale()  # a schedule may have raised the rates
         if most < memory.scale:
             memory.history.limited("max_lr")
         memory.scale = most

@@ -40,7 +40,7 @@ UNPAIRED = Decision(1.0, math.nan, "unpaired")
 CONTRADICTED = Decision(1.0, math.nan, "contradicted")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Parts:
     """What every step is made of.
 
@@ -49,7 +49,8 @@ class Parts:
         rule: What turns a probe into a decision.
         stretch: Lower bound and noise; None without both.
         tape: Where the forward passes of the batch are recorded.
-        max_lr: The largest rate that a step may use; None without a limit.
+        max_lr: The largest rate that a step may use; None without a limit. Only this changes: a user
+            may set it during training.
         check: Prove that what is evaluated again is the same loss.
         members: What has a ratio of its own; None if everything has one scale.
     """
