@@ -136,6 +136,28 @@ def test_a_horizon_that_is_over_is_refused():
     ProbStep(sgd(network()), horizon=5).load_state_dict(opt.state_dict())
 
 
+@for_every_rule
+@pytest.mark.parametrize("cure", [8, None])
+@pytest.mark.parametrize("through", ["ProbStep", "the base"])
+def test_after_a_checkpoint_beyond_the_horizon_the_cure_that_was_named_works(through, cure, rule):
+    data = batches(8)
+    model = network()
+    opt = ProbStep(sgd(model), rule)
+    train(model, opt, data[:5])
+    state = copy.deepcopy((model.state_dict(), opt.state_dict()))
+    other = network()
+    other.load_state_dict(state[0])
+    late = ProbStep(sgd(other), rule, horizon=4)
+    if through == "ProbStep":
+        with pytest.raises(ValueError, match=r"set opt\.horizon to a larger number, or to None"):
+            late.load_state_dict(state[1])
+    else:
+        late.base.load_state_dict(state[1])
+    opt.horizon = late.horizon = cure
+    assert late.horizon == cure
+    assert train(other, late, data[5:]) == train(model, opt, data[5:])
+
+
 @pytest.mark.parametrize("steps", [0, -1, 10.0, "10", True])
 def test_what_is_no_number_of_steps_is_refused(steps):
     with pytest.raises(ValueError, match="whole number of at least 1"):

@@ -62,12 +62,12 @@ class Binding:
         groups, rule = self._parts.base.param_groups, self._parts.rule
         refuse_mixed_maximize(groups)
         found = next((group[MEMORY] for group in groups if MEMORY in group), None)
-        if found is None or found is not self._published:
+        is_new = found is None or found is not self._published
+        if is_new:
             self.memory = Memory.new(rule, self._bound)
             if found is not None:
                 self.memory, faults = Memory.restored(found, rule, self._bound)
                 self._notices.of_checkpoint(faults)
-                self._ending.check(self.memory.steps)
             self.unread.read()  # forget a loss of which the checkpoint knows nothing
         new = groups[len(self.memory.first_rates) :]
         self.memory.first_rates += [float(group["lr"]) for group in new]
@@ -75,6 +75,8 @@ class Binding:
         if not (rule.only_watches or all(map(steps_with_its_rate, bases_of(self._parts.base)))):
             self.memory.is_frozen = True
         self.publish()
+        if is_new:
+            self._ending.check(self.memory.steps)  # last: who is told goes on with what was loaded
 
     def see_new_groups(self) -> None:
         """Take note of groups that were added to an optimizer inside, or that it has loaded."""

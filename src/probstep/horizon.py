@@ -38,6 +38,7 @@ def checked_horizon(steps: int | None, *, taken: int = 0) -> int | None:
     if operator.index(steps) < taken:
         raise ValueError(
             f"horizon={steps}, and {taken} steps have been taken already. It counts all steps from the "
-            "first of training, those before a checkpoint included: give a larger number, or None."
+            "first of training, those before a checkpoint included: set opt.horizon to a larger number, "
+            "or to None."
         )
     return operator.index(steps)

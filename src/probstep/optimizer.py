@@ -312,7 +312,14 @@ class ProbStep(Wrapper):
 
     @horizon.setter
     def horizon(self, steps: int | None) -> None:
-        self._ending.horizon = checked_horizon(steps, taken=self._binding.current.steps)
+        kept, self._ending.horizon = (
+            self._ending.horizon,
+            None,
+        )  # the base may have loaded more steps
+        try:
+            kept = checked_horizon(steps, taken=self._binding.current.steps)
+        finally:
+            self._ending.horizon = kept
 
     @property
     def is_frozen(self) -> bool:
