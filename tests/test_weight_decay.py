@@ -14,7 +14,60 @@ class MySGD(optim.SGD):
     """A subclass decays as its parent does."""
 
 
+class Decoupling(optim.Adam):
+    """A subclass that decays by itself, before its parent's step."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        (group,) = self.param_groups
+        for p in group["params"]:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+        with_decay, group["weight_decay"] = group["weight_decay"], 0.0
+        super().step()
+        group["weight_decay"] = with_decay
+
+
+class Lars(optim.SGD):
+    """A subclass whose step depends on the parameters."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        (group,) = self.param_groups
+        for p in group["params"]:
+            p.sub_(group["lr"] * p.norm() / p.grad.norm() * p.grad)
+
+
+def own_step(params, **settings):
+    """An instance of SGD that was given the step of `Decoupling`."""
+    base = optim.SGD(params, **settings)
+
+    @torch.no_grad()
+    def step():
+        (group,) = base.param_groups
+        for p in group["params"]:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+            p.sub_(group["lr"] * p.grad)
+
+    base.step = step
+    return base
+
+
+def scheduled(params, **settings):
+    """A scheduler that was made for the inner optimizer gives it a step of its own."""
+    base = optim.SGD(params, **settings)
+    optim.lr_scheduler.ConstantLR(base, factor=1.0)
+    return base
+
+
+def compiled(params, **settings):
+    base = optim.SGD(params, **settings)
+    base.step = torch.compile(base.step, backend="eager")
+    return base
+
+
 COUPLED = {
+    "scheduled": (scheduled, {}),
+    "compiled": (compiled, {}),
     "subclass": (MySGD, {}),
     "sgd": (optim.SGD, {}),
     "momentum": (optim.SGD, {"momentum": 0.9}),
@@ -32,6 +85,8 @@ DECOUPLED = {
     "nadam": (optim.NAdam, {"decoupled_weight_decay": True}),
     "radam": (optim.RAdam, {"decoupled_weight_decay": True}),
     "adafactor": (optim.Adafactor, {}),
+    "subclass": (Decoupling, {}),
+    "own step": (own_step, {}),
 }
 DECAY = 0.3
 
@@ -116,6 +171,15 @@ def test_decoupled_decay_counts_in_the_ratio(name):
     assert opt.last_probe.loss_after == quartic(params).item()
     # A short step sees no curvature. (With the decay left out of the slope: 4.35.)
     assert opt.last_probe.ratio == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_subclass_whose_step_depends_on_the_parameters_learns_with_a_bound():
+    params = parameters()
+    opt = probstep.ProbStep(Lars(params, lr=1e-2), PaperRule(), lower_bound=0.0)
+    begun = quartic(params).item()
+    for _ in range(10):
+        opt.step(lambda: quartic(params))
+    assert quartic(params).item() < 0.1 * begun
 
 
 @PROBED

@@ -34,6 +34,8 @@ FAMILIAR = {
     if (kind := getattr(optim, name, None)) is not None  # older versions of torch lack some
 }
 
+MARKS = ("_wrapped_by_lr_sched", "_torchdynamo_orig_callable")  # of a step that torch has wrapped
+
 ALIGNED = 64  # elements
 APART = 1 << 16  # bytes: smaller copies are fast enough one by one
 TOGETHER = (1 << 25) - (1 << 12)  # bytes: glibc keeps no larger piece for the next time
@@ -45,7 +47,26 @@ def is_familiar(optimizer: optim.Optimizer) -> bool:
     >>> is_familiar(torch.optim.SGD([torch.zeros(1)], lr=0.1))
     True
     """
-    return type(optimizer) in FAMILIAR and "step" not in vars(optimizer)
+    return type(optimizer) in FAMILIAR and has_step_of_class(optimizer)
+
+
+def has_step_of_class(optimizer: optim.Optimizer) -> bool:
+    """Say whether an optimizer steps as its class does: nobody has given it a step of its own.
+
+    Torch itself does so and changes nothing: a scheduler takes note of the call, and a step may be
+    compiled.
+
+    >>> sgd = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    >>> _ = torch.optim.lr_scheduler.StepLR(sgd, 10)
+    >>> has_step_of_class(sgd)
+    True
+    """
+    own = vars(optimizer).get("step")
+    if own is None:
+        return True
+    wrapped = getattr(own, "__wrapped__", None)
+    is_of_class = getattr(wrapped, "__func__", wrapped) is type(optimizer).step
+    return is_of_class and any(hasattr(own, mark) for mark in MARKS)
 
 
 class Kept:

@@ -4,29 +4,34 @@ Products are taken piece by piece, in float32 at least, and summed in float64: p
 the model's size, and fresh memory costs more than the arithmetic.
 """
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, optim
 
-from .kept import copies_of
+from .kept import copies_of, has_step_of_class
 from .ranks import Ranks, local
 from .scalars import total, totals, totals_at_once
 
-# Optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective, and whose
-# step depends on the parameters through it alone. (In any other, decay is in the displacement only.)
-COUPLED_DECAY = (
-    optim.SGD,
-    optim.Adadelta,
-    optim.Adagrad,
-    optim.Adam,
-    optim.Adamax,
-    optim.ASGD,
-    optim.NAdam,
-    optim.RAdam,
-    optim.RMSprop,
-)
+# The steps of optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective,
+# and whose step depends on the parameters through it alone. (In any other, decay is in the displacement
+# only.) A subclass may have a step of its own: LARS, written as a subclass of SGD.
+COUPLED_DECAY = {
+    inspect.unwrap(kind.step)
+    for kind in (
+        optim.SGD,
+        optim.Adadelta,
+        optim.Adagrad,
+        optim.Adam,
+        optim.Adamax,
+        optim.ASGD,
+        optim.NAdam,
+        optim.RAdam,
+        optim.RMSprop,
+    )
+}
 
 PIECE = 1 << 17  # elements at a time on the CPU
 PIECE_ELSEWHERE = 1 << 26  # larger, since there every call has a price
@@ -116,14 +121,16 @@ class Moved(NamedTuple):
 def begin_all(optimizer: optim.Optimizer, ranks: Ranks, *, from_zero: bool) -> Iterator[Moved]:
     """Copy the parameters that have a gradient; the arguments are those of `Displacement.begin`."""
     keeps_grad = type(optimizer).__module__.startswith("torch.optim")
+    keeps_grad = keeps_grad and has_step_of_class(optimizer)
+    is_coupled = _has_coupled_decay(optimizer)
     groups = [
         (group, [p for p in group["params"] if p.grad is not None and p.numel()])
         for group in optimizer.param_groups
     ]
     copies = iter(copies_of([local(p.detach()) for _, moving in groups for p in moving]))
     for group, moving in groups:
-        decay = _coupled_decay(optimizer, group)
-        is_free = from_zero and isinstance(optimizer, COUPLED_DECAY) and not group["weight_decay"]
+        decay = _coupled_decay(group) if is_coupled else 0.0
+        is_free = from_zero and is_coupled and not group["weight_decay"]
         # torch's SGD for many tensors adds Nesterov's momentum to the gradients themselves.
         is_added_to = group.get("nesterov") and group.get("foreach") is not False
         for p in moving:
@@ -164,11 +171,13 @@ def sums_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
     return total(p.sum() for p in pieces), total(torch.dot(p, p) for p in pieces)
 
 
-def _coupled_decay(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> float:
-    is_decoupled = isinstance(optimizer, optim.AdamW) or group.get("decoupled_weight_decay", False)
-    if not isinstance(optimizer, COUPLED_DECAY) or is_decoupled:
-        return 0.0
-    return float(group["weight_decay"])
+def _has_coupled_decay(optimizer: optim.Optimizer) -> bool:
+    return has_step_of_class(optimizer) and inspect.unwrap(type(optimizer).step) in COUPLED_DECAY
+
+
+def _coupled_decay(group: Mapping[str, Any]) -> float:
+    """Return the decay of a group; AdamW says in its groups that it is decoupled."""
+    return 0.0 if group.get("decoupled_weight_decay", False) else float(group["weight_decay"])
 
 
 def _squares(grad: Tensor) -> Iterator[Tensor]:
