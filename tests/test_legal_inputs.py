@@ -167,6 +167,14 @@ def test_another_default_format_at_the_import_does_no_harm():
     assert told.stdout == "True\n"
 
 
+def test_another_default_device_is_not_that_of_the_parameters():
+    w = nn.Parameter(torch.ones(1 << 15))  # so large that copies are made in one piece
+    opt = ProbStep(SGD([w], lr=1e-3))
+    with torch.device("meta"):
+        loss = opt.step(lambda: w.square().mean())
+    assert w.square().mean() < loss.item()
+
+
 @pytest.mark.parametrize(
     "budget", [(math.inf, 0.0), (40.0, math.inf), (40.0, math.nan), (-1.0, 0.0)]
 )

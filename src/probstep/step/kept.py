@@ -227,7 +227,7 @@ def copies_of(tensors: list[Tensor]) -> list[Tensor]:
     used = sum(rooms)
     # Half of it is never touched, and costs nothing; but glibc will keep that much more.
     asked = max(used, min(2 * used, TOGETHER // tensors[0].element_size()))
-    memory = torch.empty(asked, dtype=dtype)
+    memory = torch.empty(asked, dtype=dtype, device="cpu")  # the default may be another
     begins = itertools.accumulate(rooms[:-1], initial=0)
     copies = [
         memory.as_strided(t.shape, t.stride(), begin)
