@@ -363,6 +363,22 @@ def test_a_probe_that_returns_something_else_is_refused_and_nothing_changes(what
     assert opt.scale == 1.0
 
 
+def test_a_later_probe_that_returns_something_else_says_what_was_put_back():
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), PaperRule())
+    (batch,) = batches(1)
+    step_with_closure(opt, model, batch)
+    before = snapshot(model, opt)
+    opt.zero_grad()
+    loss = loss_of(model, batch)
+    loss.backward()
+    with pytest.raises(ValueError, match="The parameters are as before the step; the optimizer's"):
+        opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch).double())
+    after = snapshot(model, opt)
+    for name in ("parameters", "rates", "memory"):
+        same(after[name], before[name])
+
+
 def test_sample_noise_refuses_a_mean_and_a_probe_of_another_batch():
     a = nn.Parameter(torch.ones(1))
     opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), noise=probstep.SampleNoise())

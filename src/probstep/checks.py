@@ -277,7 +277,8 @@ def check_same_shape(value: Tensor, loss: Tensor) -> None:
     if value.shape != loss.shape or value.dtype != loss.dtype:
         raise ValueError(
             f"The probe returned {_describe(value)} where the loss was {_describe(loss)}: it must "
-            "compute the same loss of the same batch. The step was undone."
+            "compute the same loss of the same batch. The parameters are as before the step; the "
+            "optimizer's moments may have taken it."
         )
 
 
