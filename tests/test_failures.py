@@ -379,6 +379,24 @@ def test_a_later_probe_that_returns_something_else_says_what_was_put_back():
         same(after[name], before[name])
 
 
+@for_every_rule
+def test_a_checkpoint_that_a_closure_loads_before_it_raises_stays_loaded(rule):
+    model, other = plain_network(), plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters(), lr=1e-3), rule)
+    for batch in batches(3):
+        step_with_closure(opt, model, batch)
+    late = ProbStep(torch.optim.Adam(other.parameters(), lr=1e-3), rule)
+
+    def closure():
+        late.load_state_dict(opt.state_dict())
+        raise Oops
+
+    with pytest.raises(Oops):
+        late.step(closure)
+    assert late.scale == opt.scale != 1.0
+    assert late.metrics() == pytest.approx(opt.metrics(), nan_ok=True)
+
+
 def test_sample_noise_refuses_a_mean_and_a_probe_of_another_batch():
     a = nn.Parameter(torch.ones(1))
     opt = ProbStep(torch.optim.SGD([a], lr=0.1), PaperRule(), noise=probstep.SampleNoise())

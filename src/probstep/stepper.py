@@ -87,7 +87,7 @@ class Stepper:
             binding.see_new_groups()
         memory = binding.current
         is_probed = probe_is_due(parts.rule, schedule, memory, parts.base.param_groups)
-        kept: Memory | None = None
+        begun, kept = memory, None
         if is_probed:
             binding.settle()
             kept = memory.copy()
@@ -107,7 +107,7 @@ class Stepper:
                 with self._ending.decayed(parts.base.param_groups, memory.steps):
                     arrived = self._go_on(memory, arrived, ranks, is_probed=is_probed)
         except BaseException:
-            if kept is not None:
+            if kept is not None and binding.memory is begun:  # not that of a loaded checkpoint
                 binding.memory = kept  # so that the step can be taken again
             raise
         finally:
