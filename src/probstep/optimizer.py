@@ -1,8 +1,9 @@
 """ProbStep: what a user calls and reads. A step is taken in stepper.py; Algorithm 1 is step/adapt.py."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn, optim
@@ -404,6 +405,12 @@ class ProbStep(Wrapper):
             "horizon": self._ending.horizon,
             "per_group": self.per_group,
         }
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self.process_group)] = self.process_group  # it cannot be copied: both have the same
+        memo[id(self)] = twin = type(self).__new__(type(self))
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         ProbStep.__init__(self, **state)  # a class of `wrap` is constructed in another way

@@ -1,5 +1,6 @@
 """On many ranks all decide alike: the same bits as each other, the same numbers as one process."""
 
+import copy
 import functools
 import os
 import warnings
@@ -344,3 +345,19 @@ def test_a_rank_that_dies_leaves_the_others_with_a_clear_error_in_time():
     error, nothing = on_ranks(2, {"dies": one_dies})["dies"]
     assert nothing is None
     assert "Not all of the 2 ranks answered" in error
+
+
+def test_a_copy_has_the_same_process_group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        group = dist.new_group([0])
+        w = nn.Parameter(torch.ones(2))
+        opt = probstep.ProbStep(torch.optim.SGD([w], lr=0.1), process_group=group)
+        opt.step(lambda: w.square().sum())
+        model, twin = copy.deepcopy(([w], opt))
+        assert twin.process_group is group
+        twin.step(lambda: model[0].square().sum())
+        opt.step(lambda: w.square().sum())
+    finally:
+        dist.destroy_process_group()
+    assert (model[0].tolist(), twin.scale) == (w.tolist(), opt.scale)
