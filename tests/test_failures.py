@@ -179,7 +179,7 @@ def test_gradients_that_are_not_finite_skip_a_probed_step_with_a_warning(bad, ru
     opt = ProbStep(torch.optim.Adam([a], lr=0.5), rule)
     opt.step(lambda: (a**2).sum())
     before, steps = a.detach().clone(), opt.state[a]["step"].item()
-    with pytest.warns(RuntimeWarning, match="gradients were not finite"):
+    with pytest.warns(RuntimeWarning, match="loss or a gradient was not finite"):
         opt.step(lambda: (a * torch.tensor([bad, 1.0])).sum())
     same(a.detach(), before)
     assert opt.state[a]["step"].item() == steps
@@ -277,6 +277,46 @@ WRONG_INPUT = {
         "not both",
     ),
     "a scale of zero": (lambda: ProbStep(sgd()).step(grad_scale=0.0), ValueError, "positive"),
+    "a word as scale": (
+        lambda: ProbStep(sgd()).step(grad_scale="x"),
+        TypeError,
+        "grad_scale must be a number or a tensor of one, not a str",
+    ),
+    "a loss as reevaluate": (
+        lambda: ProbStep(sgd()).step(loss=torch.ones(()), reevaluate=torch.ones(())),
+        TypeError,
+        r"reevaluate must be a function .* not a tensor of .* reevaluate=lambda: loss_fn\(model",
+    ),
+    "a loss to reevaluate with": (
+        lambda: ProbStep(sgd()).reevaluate_with(torch.ones(())),
+        TypeError,
+        "reevaluate must be a function",
+    ),
+    "parameters": (
+        lambda: ProbStep(nn.Linear(1, 1).parameters()),
+        TypeError,
+        r"not a generator\. Write ProbStep\(torch\.optim\.AdamW\(model\.parameters\(\)\)\)",
+    ),
+    "a word as model": (
+        lambda: ProbStep(sgd(), model="no"),
+        TypeError,
+        r"model must be a torch\.nn\.Module or None, not a str",
+    ),
+    "a word as group": (
+        lambda: ProbStep(sgd(), process_group="x"),
+        TypeError,
+        r"process_group must be .* not a str\. Write .*new_group",
+    ),
+    "an unknown name of a rate": (
+        lambda: ProbStep([sgd(), sgd()]).effective_lr["adam"],
+        ValueError,
+        "No rate has the name 'adam'. There are SGD0, SGD1.",
+    ),
+    "frozen parameters": (
+        lambda: ProbStep(sgd()).step(lambda: torch.ones(())),
+        RuntimeError,
+        "depends on no parameter that requires a gradient.* 1. all parameters .* are frozen",
+    ),
     "every zeroth": (lambda: probstep.Every(0), ValueError, "at least 1"),
     "half a step": (lambda: probstep.Every(0.5), ValueError, "whole number"),
     "no epoch": (lambda: probstep.DoublingEpochs(0), ValueError, "at least 1"),
@@ -372,7 +412,7 @@ def test_a_later_probe_that_returns_something_else_says_what_was_put_back():
     opt.zero_grad()
     loss = loss_of(model, batch)
     loss.backward()
-    with pytest.raises(ValueError, match="The parameters are as before the step; the optimizer's"):
+    with pytest.raises(ValueError, match="The parameters are as before the step; the moments"):
         opt.step(loss=loss, reevaluate=lambda: loss_of(model, batch).double())
     after = snapshot(model, opt)
     for name in ("parameters", "rates", "memory"):

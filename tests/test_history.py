@@ -304,7 +304,7 @@ def test_a_step_that_is_shortened_is_rejected():
     assert [(e.name, e.step, e.value) for e in opt.events[1:]] == [("rejected", 2, 2.0)]
 
 
-@pytest.mark.filterwarnings("ignore:The gradients were not finite")
+@pytest.mark.filterwarnings("ignore:The loss or a gradient was not finite")
 @pytest.mark.parametrize("step", [1, 4])
 def test_a_batch_that_is_not_finite_is_an_event_once(step):
     model, opt = make()

@@ -372,3 +372,22 @@ def test_a_second_optimizer_that_steps_on_the_same_loss_is_told_why_it_cannot():
     opts[0].step(**again)
     with pytest.raises(NotTheSameLoss, match="another optimizer has moved other parameters"):
         opts[1].step(**again)
+
+
+@for_every_rule
+@pytest.mark.parametrize("is_short", [False, True])
+def test_autocast_around_one_of_the_two_losses_is_named_first(is_short, rule):
+    model = plain_network()
+    opt = ProbStep(torch.optim.Adam(model.parameters()), rule)
+    (batch,) = batches(1)
+    loss_in = (lambda: model(batch[0]).mean()) if is_short else (lambda: loss_of(model, batch))
+    before = [p.detach().clone() for p in model.parameters()]
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_in()
+    loss.backward()
+    with pytest.raises(
+        (NotTheSameLoss, ValueError),
+        match=r"Usual causes?(, .* first: 1\.|:) it was computed inside autocast",
+    ):
+        opt.step(loss=loss, reevaluate=loss_in)
+    torch.testing.assert_close([p.detach() for p in model.parameters()], before, rtol=0, atol=0)

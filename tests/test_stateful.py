@@ -170,6 +170,13 @@ def test_what_cannot_be_put_back_is_refused_with_what_to_do():
         probstep.stateful(Recurrent(), "hidde")
 
 
+def test_none_declares_nothing():
+    w = nn.Parameter(torch.ones(1))
+    opt = probstep.ProbStep(torch.optim.SGD([w], lr=0.1), stateful=None)
+    assert opt.step(lambda: w.square().sum()).item() == 1.0
+    assert opt.last_probe.decision == "search"
+
+
 def test_a_copy_of_the_optimizer_knows_of_it_too():
     generator = torch.Generator().manual_seed(0)
     opt = ProbStep(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, SupportsFloat, TypeVar
 
 import torch
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 
 from .estimators import KnownBound, LowerBound, Noise, SampleNoise
 from .rules import Rule
@@ -20,6 +20,10 @@ CAN_CAPTURE: bool = torch.backends.cuda.is_built()  # type: ignore[no-untyped-ca
 OWN_FRAMES = ("probstep.", "torch.", "contextlib")
 T = TypeVar("T")
 
+AUTOCAST = (  # a cause with its cure
+    "it was computed inside autocast only once: enter autocast inside the function that computes the "
+    "loss, too"
+)
 
 NOT_WITH_THEIR_RATE = {
     optim.Rprop: "ignores lr after its first step",
@@ -40,8 +44,9 @@ def refuse_unusable(optimizer: object) -> None:
         )
     if not isinstance(optimizer, optim.Optimizer):
         raise TypeError(
-            f"ProbStep takes a torch.optim.Optimizer, not {_describe(optimizer)}. If it is a wrapper, "
-            "adapt the optimizer inside it."
+            f"ProbStep takes a torch.optim.Optimizer, not {_describe(optimizer)}. Write "
+            "ProbStep(torch.optim.AdamW(model.parameters())). If it is a wrapper, adapt the optimizer "
+            "inside it."
         )
     if "_optimizer_state_dict_pre_hooks" not in vars(optimizer):
         raise TypeError(
@@ -200,6 +205,16 @@ def checked_noise(noise: Noise) -> Noise:
     return noise
 
 
+def checked_model(model: nn.Module | None) -> nn.Module | None:
+    """Return the model if it is one."""
+    if not (model is None or isinstance(model, nn.Module)):
+        raise TypeError(
+            f"model must be a torch.nn.Module or None, not {_describe(model)}. Give the model that "
+            "computes the loss, or leave it out."
+        )
+    return model
+
+
 def checked_max_lr(max_lr: float | None) -> float | None:
     """Return the largest rate if it can be one."""
     if max_lr is not None and not (isinstance(max_lr, SupportsFloat) and 0 < max_lr < math.inf):
@@ -227,7 +242,9 @@ def refuse_graph_capture() -> None:
         )
 
 
-def check_step_arguments(closure: object, loss: object, grad_scale: object) -> None:
+def check_step_arguments(
+    closure: object, reevaluate: object, loss: object, grad_scale: object
+) -> None:
     """Raise if `step` was called with what cannot go together."""
     if closure is not None and not callable(closure):
         raise TypeError(
@@ -235,14 +252,21 @@ def check_step_arguments(closure: object, loss: object, grad_scale: object) -> N
             "step(lambda: loss_fn(model(x), y)); or, after backward, step(loss=loss, "
             "reevaluate=lambda: loss_fn(model(x), y))."
         )
+    if reevaluate is not None and not callable(reevaluate):
+        raise TypeError(
+            f"reevaluate must be a function that computes the loss again, not {_describe(reevaluate)}. "
+            "Write reevaluate=lambda: loss_fn(model(x), y)."
+        )
     if closure is not None and loss is not None:
         raise TypeError("step() takes a closure, which gives the loss, or loss=; not both.")
-    if (
-        grad_scale is not None
-        and isinstance(grad_scale, float | int)
-        and not 0 < grad_scale < math.inf
-    ):
-        raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
+    if isinstance(grad_scale, float | int):
+        if not 0 < grad_scale < math.inf:
+            raise ValueError(f"grad_scale must be positive and finite, not {grad_scale!r}.")
+    elif not (grad_scale is None or isinstance(grad_scale, Tensor | SupportsFloat)):
+        raise TypeError(
+            f"grad_scale must be a number or a tensor of one, not {_describe(grad_scale)}. Give the "
+            "factor by which the gradients were clipped, or use opt.clip_grad_norm_(max_norm)."
+        )
 
 
 def frames_to_caller() -> int:
@@ -275,10 +299,11 @@ def check_loss(loss: object, *, per_sample: bool) -> None:
 def check_same_shape(value: Tensor, loss: Tensor) -> None:
     """Raise unless a probe returned what the loss was."""
     if value.shape != loss.shape or value.dtype != loss.dtype:
+        cause = f"Usual cause: {AUTOCAST}. " if value.shape == loss.shape else ""
         raise ValueError(
             f"The probe returned {_describe(value)} where the loss was {_describe(loss)}: it must "
-            "compute the same loss of the same batch. The parameters are as before the step; the "
-            "optimizer's moments may have taken it."
+            f"compute the same loss of the same batch. {cause}The parameters are as before the step; "
+            "the moments of the optimizer may not be."
         )
 
 

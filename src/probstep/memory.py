@@ -53,7 +53,7 @@ class Probe:
         decision: "up", "down" or "keep"; "search" (RobustRule's first batch); "uninformative" (the
             predicted decrease lies under the rounding of the loss), "unpaired" (the probe saw other
             random numbers than the first pass), "contradicted" (it saw another function than the first
-            pass), "skipped" (the gradients were not finite, so no step was taken) or "watched" (the
+            pass), "skipped" (loss or gradients were not finite, so no step was taken) or "watched" (the
             step is the optimizer's own, whatever was seen).
     """
 

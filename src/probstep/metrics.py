@@ -25,7 +25,13 @@ class Rates(list[float]):
         return zip(self.names, self, strict=True)
 
     def __getitem__(self, key: Any) -> Any:
-        return super().__getitem__(self.names.index(key) if isinstance(key, str) else key)
+        if isinstance(key, str):
+            if key not in self.names:
+                raise ValueError(
+                    f"No rate has the name {key!r}. There are {', '.join(self.names)}."
+                )
+            key = self.names.index(key)
+        return super().__getitem__(key)
 
     def __repr__(self) -> str:
         return repr(dict(self.named()))

@@ -154,8 +154,8 @@ class Notices:
         """Say that a step was skipped."""
         self._once(
             "skipped",
-            "The gradients were not finite: the step was skipped. If this goes on, the loss or the "
-            "data hold values that are not finite.",
+            "The loss or a gradient was not finite: the step was skipped. If this goes on, the model or "
+            "the data hold values that are not finite.",
         )
 
     def of_touched_parameters(self, base: str) -> None:

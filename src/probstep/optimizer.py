@@ -15,6 +15,7 @@ from .checks import (
     check_step_arguments,
     checked,
     checked_max_lr,
+    checked_model,
     checked_noise,
     refuse_assignment,
     refuse_graph_capture,
@@ -35,7 +36,7 @@ from .step.ending import Ending
 from .step.hooks import firing_own_hooks
 from .step.joint import name_of
 from .step.members import members_of
-from .step.ranks import Group, find_ranks, whole
+from .step.ranks import Group, checked_group, find_ranks, whole
 from .step.replay import ModelHooks, Tape
 from .step.stateful import declared
 from .stepper import Stepper
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .step.stretch import Stretch
 
 
+# Settings that no later step would obey, or only half.
 FIXED = {"rule", "lower_bound", "noise", "model", "stateful", "check", "per_group"}
 
 
@@ -113,8 +115,8 @@ class ProbStep(Wrapper):
         self.lower_bound = as_bound(lower_bound, sign=sign_of(optimizer))
         self.noise = checked_noise(noise)
         self.probe = None if probe is None else checked(probe, "probe", "is_due")
-        self.model = model
-        self.process_group = process_group
+        self.model = checked_model(model)
+        self.process_group = checked_group(process_group)
         self.stateful = stateful
         self.check = check
         self.per_group = per_group
@@ -170,8 +172,8 @@ class ProbStep(Wrapper):
         Returns:
             The loss, as the closure, `loss=` or `reevaluate_with` gave it; None without any.
         """
-        if closure is not None or grad_scale is not None:
-            check_step_arguments(closure, loss, grad_scale)
+        if closure is not None or reevaluate is not None or grad_scale is not None:
+            check_step_arguments(closure, reevaluate, loss, grad_scale)
         if CAN_CAPTURE:
             refuse_graph_capture()
         given = Given(reevaluate, loss, grad_scale)
@@ -219,6 +221,7 @@ class ProbStep(Wrapper):
                 probed step, and on any other if the rule wants the loss of every step (RobustRule).
             grad_scale: As for `step`: the factor by which somebody clipped the gradients.
         """
+        check_step_arguments(None, reevaluate, loss, None)  # a trainer's factor may be 0
         self._arrival.keep(Given(reevaluate, loss, grad_scale))
 
     def clip_grad_norm_(
@@ -313,14 +316,14 @@ class ProbStep(Wrapper):
 
     @horizon.setter
     def horizon(self, steps: int | None) -> None:
-        kept, self._ending.horizon = (
-            self._ending.horizon,
-            None,
-        )  # the base may have loaded more steps
+        horizon = self._ending.horizon
+        self._ending.horizon = (
+            None  # the base may have loaded a checkpoint with more steps than that
+        )
         try:
-            kept = checked_horizon(steps, taken=self._binding.current.steps)
+            horizon = checked_horizon(steps, taken=self._binding.current.steps)
         finally:
-            self._ending.horizon = kept
+            self._ending.horizon = horizon
 
     @property
     def is_frozen(self) -> bool:

@@ -17,6 +17,14 @@ NOT_WATCHED: AbstractContextManager[Sequence[Tensor]] = nullcontext(())
 WITNESSES = 8  # parameters, spread over all, that show whether gradients are new
 SURE_AFTER = 3  # steps in a row after which a closure is expected to go on as it does
 
+NO_GRAPH = (
+    "The loss depends on no parameter that requires a gradient, so there is nothing to descend. Usual "
+    "causes, the likeliest first: 1. all parameters of the model are frozen (requires_grad=False): "
+    "unfreeze those that are to be trained; 2. the loss is computed under torch.no_grad() or "
+    "torch.inference_mode(): leave that out, also around step(); 3. the loss is cut off from its graph "
+    "(.detach(), .item(), torch.tensor(...)): return the loss itself."
+)
+
 
 def mean_of(loss: Tensor) -> Tensor:
     """Return the loss as one number, also where per-sample losses are given."""
@@ -152,7 +160,7 @@ def _pure_pass(
         if p.grad is not None:  # this time it ran backward
             habit.pure = 0
             return loss, functools.partial(_with_grad, closure)
-    mean_of(loss).backward()  # type: ignore[no-untyped-call]
+    _descend(loss)
     return loss, closure
 
 
@@ -277,11 +285,17 @@ def _backward(loss: Tensor, params: Sequence[Tensor]) -> None:
     for p in params:
         p.grad = None
     try:
-        mean_of(loss).backward()  # type: ignore[no-untyped-call]
+        _descend(loss)
     except BaseException:
         for p, grad in zip(params, kept, strict=True):
             p.grad = grad
         raise
+
+
+def _descend(loss: Tensor) -> None:
+    if not loss.requires_grad:
+        raise RuntimeError(NO_GRAPH)
+    mean_of(loss).backward()  # type: ignore[no-untyped-call]
 
 
 def _with_grad(closure: Forward) -> Tensor:

@@ -97,6 +97,17 @@ class Parallel:
             )
 
 
+def checked_group(group: Group) -> Group:
+    """Return a process group if it is one, or None or False."""
+    if group is None or group is False or (IS_AVAILABLE and isinstance(group, dist.ProcessGroup)):
+        return group
+    raise TypeError(
+        "process_group must be a torch.distributed.ProcessGroup, None or False, not a "
+        f"{type(group).__name__}. Write process_group=torch.distributed.new_group(ranks); None is "
+        "torch's default group, and False says that this process trains alone."
+    )
+
+
 def find_ranks(group: Group | None, model: nn.Module | None) -> Ranks:
     """Return the ranks of a process group, of a DistributedDataParallel model, or torch's default.
 

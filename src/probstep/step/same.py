@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from ..checks import AUTOCAST
 from .ranks import Ranks
 from .scalars import flag, wide
 
@@ -18,6 +19,7 @@ Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether rand
 
 ROUNDINGS = 64.0  # of the loss: what kernels that add in any order may change
 SHARE_OF_SHORT = 1 / 64  # of a 16-bit rounding: what they may change in a mean over 16-bit numbers
+SLIGHT = torch.finfo(torch.bfloat16).eps  # so little the losses differ that autocast may explain it
 SINGLE = torch.finfo(torch.float32).eps
 
 
@@ -181,6 +183,8 @@ def not_the_same(f: float, g: float, h: float, *, is_steady: bool, is_of_mode: b
         causes = [LATE_LAMBDA, OTHER_WEIGHT, OTHER_STEPPED, MODE, NEW_BATCH, DROPOUT]
         if (k := _whole_ratio(f, g)) is not None:
             causes = [f"they differ by a factor of {k}: {OTHER_WEIGHT}", LATE_LAMBDA, MODE]
+        elif abs(f - g) <= SLIGHT * abs(f):
+            causes.insert(0, AUTOCAST)
     else:
         causes = [NEW_BATCH, OWN_GENERATOR, DROPOUT, CARRIED, LATE_LAMBDA]
     listed = "; ".join(f"{number}. {cause}" for number, cause in enumerate(causes, 1))

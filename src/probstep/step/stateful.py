@@ -89,7 +89,9 @@ def stateful(thing: object, *names: str) -> Stateful:
 
 
 def declared(things: object) -> tuple[Stateful, ...]:
-    """Return what `ProbStep(stateful=)` was given: one thing, or a list of them."""
+    """Return what `ProbStep(stateful=)` was given: one thing, a list of them, or None for none."""
+    if things is None:
+        return ()
     each = things if isinstance(things, list | tuple) else (things,)
     return tuple(thing if is_stateful(thing) else stateful(thing) for thing in each)
 
