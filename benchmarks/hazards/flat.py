@@ -246,6 +246,59 @@ def rare_labels(
     return build
 
 
+def empty_batches(share: float, steps: int, make: Make = small_net) -> Callable[[int], Training]:
+    """Return what builds a training where such a share of the batches has a loss of exactly zero."""
+
+    def build(seed: int) -> Training:
+        data, _ = digits()
+        net, stream, draw = make(), generator(seed), sampler(*data, 32, seed)
+
+        def weighted(t: int) -> tuple[Tensor, Tensor, float]:
+            return *draw(t), float(torch.rand(1, generator=stream).item() >= share)
+
+        def loss(drawn: tuple[Tensor, Tensor, float]) -> Tensor:
+            x, y, weight = drawn
+            return weight * F.cross_entropy(net(x), y)
+
+        return Training(steps, alone(net.parameters(), weighted, loss), mean_loss(net, data))
+
+    return build
+
+
+def covariance(seed: int) -> Training:
+    """The covariance of 200 points by maximum likelihood: it converges, and then goes on."""
+    del seed  # it decides nothing but the initial weights
+    stream, size = generator(5), 5
+    mixing = torch.randn(size, size, generator=stream)
+    points = torch.randn(200, size, generator=stream) @ mixing
+    mean, root = nn.Parameter(torch.zeros(size)), nn.Parameter(0.01 * torch.randn(size, size))
+
+    def loss(_: None = None) -> Tensor:
+        spread = root @ root.T + 0.1 * torch.eye(size)
+        normal = torch.distributions.MultivariateNormal(mean, spread)
+        return -normal.log_prob(points).mean() / size
+
+    return Training(1000, alone([mean, root], lambda _: None, loss), lambda: loss().item())
+
+
+def gaussian_process(seed: int) -> Training:
+    """Three hyperparameters by maximum likelihood; far off there is no Cholesky factor."""
+    del seed  # it decides nothing but the start
+    stream, size = generator(3), 60
+    x = 6 * torch.rand(size, 1, generator=stream)
+    y = torch.sin(2 * x) + 0.2 * torch.randn(size, 1, generator=stream)
+    logs = nn.Parameter(torch.tensor([1.0, 1.0, 0.0]) + 0.3 * torch.randn(3))
+
+    def loss(_: None = None) -> Tensor:
+        width, height, noise = logs.exp()
+        covariances = height * torch.exp(-(torch.cdist(x, x) ** 2) / (2 * width**2))
+        factor = torch.linalg.cholesky(covariances + (noise + 1e-4) * torch.eye(size))
+        fit = (y * torch.cholesky_solve(y, factor)).sum() / 2
+        return (fit + factor.diagonal().log().sum()) / size + 1.5  # the constant: above zero
+
+    return Training(600, alone([logs], lambda _: None, loss), lambda: loss().item())
+
+
 FLAT: tuple[Hazard, ...] = (
     *pair(
         "plateau",
@@ -359,5 +412,15 @@ FLAT: tuple[Hazard, ...] = (
         "loss is zero",
         Hazard("labels-are-rare-momentum", rare_labels(0.05, 8, 1500), "momentum", 0.03),
         Hazard("labels-are-rare-conv", rare_labels(0.12, 6, 1200, make=conv)),
+    ),
+    *pair(
+        "loss is zero",
+        Hazard("nine-of-ten-zero-momentum", empty_batches(0.9, 1500), "momentum", 0.03),
+        Hazard("four-of-five-zero-conv", empty_batches(0.8, 1000, conv), "momentum", 0.03),
+    ),
+    *pair(
+        "goes on after convergence",
+        Hazard("covariance", covariance, rate=0.01),
+        Hazard("gaussian-process", gaussian_process, rate=0.01),
     ),
 )
