@@ -1,4 +1,4 @@
-"""A compiled model: pass it, because finding its buffers by hooks would recompile it at every probe.
+"""A compiled model: pass it, because in compiled code no hook finds buffers.
 
 python examples/14_compile.py [BACKEND]
 """

@@ -124,7 +124,7 @@ class ProbStep(Wrapper):
         refuse_idle_settings(
             self.rule, is_stretching=is_stretching, max_lr=max_lr, is_default=rule is None
         )
-        self._tape = Tape(model, declared(stateful))
+        self._tape = Tape(model, declared(stateful), lambda: params_of(optimizer))
         self._parts = parts = Parts(
             optimizer,
             self.rule,

@@ -34,8 +34,9 @@ from .step.randomness import RandomState
 from .step.ranks import Ranks, find_ranks
 from .step.replay import Tape
 from .step.same import NotTheSameLoss
+from .step.seeing import Trained, watching
 from .step.stateful import Stateful
-from .step.traces import Buffers, gradients_set_aside, watching
+from .step.traces import Buffers, gradients_set_aside
 
 PutBack = Callable[[], None]
 Take = Callable[[Parts, Memory, Batch, Ranks], Outcome]
@@ -82,7 +83,7 @@ def untouched(optimizer: optim.Optimizer, closure: Forward, scene: Scene) -> Ite
             streams.restore()
 
         stack.callback(put_back)
-        stack.enter_context(watching(buffers, scene.model))
+        stack.enter_context(watching(buffers, Trained(scene.model, lambda: params_of(optimizer))))
         with torch.no_grad(), suppress(RuntimeError):
             closure()  # shows the modules; what cannot run without gradients shows them, too
         others = (p for module in buffers.modules for p in module.parameters(recurse=False))
@@ -108,7 +109,7 @@ class Silence:
         put_back: PutBack,
     ) -> None:
         self._base, self._closures, self._put_back = optimizer, closures, put_back
-        self._tape = Tape(*scene)
+        self._tape = Tape(*scene, lambda: params_of(optimizer))
         self._arrival = Arrival(self._tape, per_sample=False)
         self._ranks = find_ranks(None, None)
         self.lr = _without_schedule(optimizer)

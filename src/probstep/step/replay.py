@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from .randomness import HostState, RandomState
 from .ranks import drop_gathered
+from .seeing import Trained, watching
 from .stateful import Declared, Stateful
-from .traces import Buffers, gradients_set_aside, watching
+from .traces import Buffers, gradients_set_aside
 
 # What torch says where a loss asks for gradients (autograd.grad, hooks) and none are computed.
 ASKS_FOR_GRADIENTS = re.compile(r"requires?[ _]grad")
@@ -55,6 +56,7 @@ class Tape:
     Args:
         model: The model whose buffers matter; None finds modules as they run.
         stateful: What else a pass changes.
+        params: Give the parameters that are trained; None leaves open which they are.
 
     >>> tape = Tape()
     >>> with tape.recording("closure"):
@@ -64,8 +66,13 @@ class Tape:
     (True, True)
     """
 
-    def __init__(self, model: nn.Module | None = None, stateful: Sequence[Stateful] = ()) -> None:
-        self._model, self._stateful = model, stateful
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        stateful: Sequence[Stateful] = (),
+        params: Callable[[], Sequence[Tensor]] | None = None,
+    ) -> None:
+        self._trained, self._stateful = Trained(model, params), stateful
         self._needs_gradients = False  # the forward pass computes gradients inside
         self.replays = 0  # since the tape was cleared
         self._replayed = 0.0  # the rounding that they showed
@@ -136,7 +143,7 @@ class Tape:
             yield
         else:
             try:
-                with watching(taken.buffers, self._model, self.see_output):
+                with watching(taken.buffers, self._trained, self.see_output):
                     yield
             except BaseException:
                 self._open = None
@@ -216,7 +223,7 @@ class Tape:
                 passes[0].buffers.restore()
             if not passes or passes[0].opened_by == "model":
                 self._marked.restore()
-            with watching(held, self._model, see_output):
+            with watching(held, self._trained, see_output):
                 value = forward()
             now = self._look(devices)
             return value, self._replay.is_paired(now)
@@ -296,11 +303,12 @@ class ModelHooks:
 
     def __call__(self, module: nn.Module, *values: object) -> None:
         """Tell the owner, if it still lives; not while the model is being compiled."""
+        if torch.compiler.is_compiling():  # asked first: nothing else here can be compiled
+            return
         tell = self._tell()
-        if tell is not None and not torch.compiler.is_compiling():
-            tell(
-                module, values[-1], self._begins
-            )  # what goes in when it begins, what comes out at the end
+        if tell is not None:
+            # The last value is what goes in when it begins, and what comes out at the end.
+            tell(module, values[-1], self._begins)
 
     def __reduce__(self) -> Any:
         return _no_hook, ()

@@ -1,26 +1,14 @@
 """The traces of a forward pass: what modules and gradients held before it, and how it is put back."""
 
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, KeysView
+from collections.abc import Iterable, Iterator, KeysView
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 from torch.nn.parameter import is_lazy
 
 from .kept import put_back
 from .stateful import Declared, is_stateful
-
-COMPILED = (
-    "{} is compiled, and finding its buffers by a hook would recompile it at every probe. Pass the "
-    "compiled model: ProbStep(optimizer, model=model)."
-)
 
 
 class Buffers:
@@ -88,58 +76,6 @@ def _content(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or is_lazy(tensor) or 0 in tensor.stride():
         return None
     return tensor.detach().clone()
-
-
-@contextmanager
-def watching(
-    buffers: Buffers,
-    model: nn.Module | None = None,
-    see_output: Callable[[object], None] | None = None,
-) -> Iterator[None]:
-    """As a context: see every module of this thread before it runs, and the model in any case.
-
-    What modules return is shown to `see_output`, if given; a hook for it takes time at every module.
-
-    An optimizer does not know the modules. So the hook is global, and is there only while a pass is
-    recorded or replayed. With a compiled model there is no hook: every probe would compile it anew.
-    """
-    if model is not None:
-        buffers.see(model)
-        if model._compiled_call_impl is not None or isinstance(model, _compiled_wrapper()):
-            yield
-            return
-    thread, seen, wrapper = threading.get_ident(), buffers.modules, _compiled_wrapper()
-
-    # Every module that runs comes through both, so the usual case must take few calls.
-    def see(module: nn.Module, _: object) -> None:
-        is_compiling = torch.compiler.is_compiling()
-        if model is None and (
-            is_compiling or module._compiled_call_impl is not None or isinstance(module, wrapper)
-        ):
-            raise RuntimeError(COMPILED.format(type(module).__name__))
-        if not is_compiling and module not in seen and threading.get_ident() == thread:
-            buffers.see(module)
-
-    def see_return(_: nn.Module, __: object, output: object) -> None:
-        if type(output) is Tensor and output.dtype is torch.float32:
-            return  # nobody looks for this format
-        if see_output is not None and threading.get_ident() == thread:
-            see_output(output)
-
-    handles = [register_module_forward_pre_hook(see)]
-    if see_output is not None:
-        handles.append(register_module_forward_hook(see_return))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _compiled_wrapper() -> Any:
-    """Return the class in which torch.compile wraps modules; an empty tuple if nobody compiles."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    return () if dynamo is None else dynamo.OptimizedModule
 
 
 @contextmanager
