@@ -340,3 +340,33 @@ def test_a_list_of_optimizers_is_adapted_as_one(tmp_path):
     adapt(trainer).train()
     assert opt.metrics()["probes/search"] == 1
     assert all(1e-5 < rate < 1 for rate in opt.effective_lr)
+
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def forward(self, x, labels=None):
+        outputs = self.layer(x)[:, 0]
+        return {"loss": (outputs - labels).square().mean(), "logits": outputs}
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_a_model_that_the_trainer_compiles_stays_compiled(tmp_path, monkeypatch):
+    for name in ("BACKEND", "MODE"):  # the arguments write there, for all that come later
+        monkeypatch.setenv(f"ACCELERATE_DYNAMO_{name}", "")
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    monkeypatch.setitem(MODELS, "small", (Small, lambda: list(map(row, torch.randn(64, 4)))))
+    arguments = {"torch_compile": True, "torch_compile_backend": "eager"}
+    trainer = make_trainer(tmp_path, model="small", **arguments)
+    torch._dynamo.utils.counters.clear()
+    adapt(trainer, rule=PaperRule()).train()
+    assert optimizer_of(trainer).metrics()["probes/up"] > 1
+    # One for training, one for probes: they take no gradients.
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+
+
+def row(x):
+    return {"x": x, "labels": x.sum()}
