@@ -249,3 +249,60 @@ def test_a_compiled_model_is_searched_and_its_steps_taken_back_without_recompili
         for batch in others:
             step_with_closure(opt, used, batch)
     assert opt.metrics()["probes/unpaired"] == 0
+
+
+class Masked(nn.Module):
+    """Adds up what it sees in buffers: one that a version shows, and one that is written behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("mask", torch.ones(512, 512))
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("hidden", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        self.hidden.data += 1  # as in many quantizers: the version of the tensor stays
+        return self.layer(x) * (1 + 0.1 * self.count + 0.01 * self.hidden)
+
+
+def copies_of_mask(opt):
+    """The copies that lie on the tape."""
+    held = [h for taken in opt._tape._passes for h in taken.buffers._seen.values() if "mask" in h]
+    return {h["mask"][1].data_ptr() for h in held}, len(held)
+
+
+def test_passes_share_one_copy_of_a_buffer_that_stays_as_it_is():
+    model = Masked()
+    opt = ProbStep(torch.optim.SGD(model.parameters(), lr=1e-3), PaperRule(), model=model)
+    data = batches(20)
+    for batch in data:
+        (loss_of(model, batch) / len(data)).backward()
+    copies, passes = copies_of_mask(opt)
+    assert (len(copies), passes) == (1, len(data))
+
+
+def test_each_pass_is_replayed_with_its_own_buffers_however_they_were_written():
+    model = Masked()
+    base = torch.optim.SGD(model.parameters(), lr=1e-3)
+    opt = ProbStep(base, PaperRule(), model=model, probe=probstep.Every(1))
+    data, seen = batches(4), []
+
+    def loss():
+        seen.clear()
+        total = torch.zeros(())
+        for batch in data:
+            total = total + loss_of(model, batch)
+            seen.append((model.count.item(), model.hidden.item()))
+        return total
+
+    opt.zero_grad()
+    first = loss()
+    first.backward()
+    once = list(seen)
+    with torch.no_grad():
+        model.mask[0, 0] = 2.0
+    again, is_paired = opt._tape.again(loss, list(model.parameters()))
+    assert (seen, again.item(), is_paired) == (once, first.item(), True)
+    assert (model.count, model.hidden, model.mask[0, 0]) == (len(data), len(data), 2.0)

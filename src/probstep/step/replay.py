@@ -158,7 +158,8 @@ class Tape:
         elif self._open is None:
             start = self._look(devices)
             origin = self._mark if opened_by == "model" and self._mark is not None else start
-            self._open = Pass(opened_by, origin, start, Buffers(), self._round)
+            earlier = self._passes[-1].buffers if self._passes else None
+            self._open = Pass(opened_by, origin, start, Buffers(earlier), self._round)
             self._open.buffers.declared.see(self._stateful)
             self._passes.append(self._open)
             return self._open

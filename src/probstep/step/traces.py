@@ -10,9 +10,17 @@ from torch.nn.parameter import is_lazy
 from .kept import put_back
 from .stateful import Declared, is_stateful
 
+Held = dict[str, tuple[Tensor | None, Tensor | None]]  # the buffers of a module, and their copies
+
+NOTHING = (None, None)
+WORTH_WAITING = 1 << 20  # bytes: smaller buffers are copied rather than read from a device
+
 
 class Buffers:
     """What the buffers of some modules held when each module was first seen, and stateful objects.
+
+    Args:
+        earlier: Whose copies are used again of what has not changed since.
 
     >>> norm = nn.BatchNorm1d(1)
     >>> before = Buffers()
@@ -23,8 +31,9 @@ class Buffers:
     (tensor([0.]), tensor(0))
     """
 
-    def __init__(self) -> None:
-        self._seen: dict[nn.Module, dict[str, tuple[Tensor | None, Tensor | None]]] = {}
+    def __init__(self, earlier: "Buffers | None" = None) -> None:
+        self._seen: dict[nn.Module, Held] = {}
+        self._earlier = {} if earlier is None else earlier._seen
         self.declared = Declared()
 
     @property
@@ -38,7 +47,7 @@ class Buffers:
         while waiting:  # not by `modules()`, whose generators are nested as deep as the modules
             part = waiting.pop()
             if part not in self._seen:
-                self._seen[part] = _held(part)
+                self._seen[part] = _held(part, self._earlier.get(part))
                 if is_stateful(part):
                     self.declared.see([part])
                 waiting += [inner for inner in part._modules.values() if inner is not None]
@@ -64,18 +73,42 @@ class Buffers:
         self.declared.restore()
 
 
-def _held(module: nn.Module) -> dict[str, tuple[Tensor | None, Tensor | None]]:
+def _held(module: nn.Module, earlier: Held | None = None) -> Held:
     """Return the buffers of a module alone, each with a copy of what it holds."""
     if not module._buffers:
         return {}
+    if earlier:
+        return {
+            name: (tensor, _content(tensor, *earlier.get(name, NOTHING)))
+            for name, tensor in module._buffers.items()
+        }
     return {name: (tensor, _content(tensor)) for name, tensor in module._buffers.items()}
 
 
-def _content(tensor: Tensor | None) -> Tensor | None:
-    """Return a copy, or None for what no forward pass can write into: lazy or expanded buffers."""
+def _content(
+    tensor: Tensor | None, same: Tensor | None = None, earlier: Tensor | None = None
+) -> Tensor | None:
+    """Return a copy, or None for what no forward pass can write into: lazy or expanded buffers.
+
+    An earlier copy of the same tensor serves as well if the tensor still holds that.
+    """
     if tensor is None or is_lazy(tensor) or 0 in tensor.stride():
         return None
+    if earlier is not None and same is tensor and _still_holds(tensor, earlier):
+        return earlier
     return tensor.detach().clone()
+
+
+def _still_holds(tensor: Tensor, content: Tensor) -> bool:
+    """Say whether a tensor is known to hold what it held.
+
+    The numbers are compared: neither a write through `.data` nor BatchNorm's own shows in `_version`.
+    """
+    if type(tensor) is not Tensor or tensor.dtype is not content.dtype or tensor.is_meta:
+        return False
+    if not tensor.is_cpu and tensor.nbytes < WORTH_WAITING:
+        return False
+    return tensor.layout is torch.strided and torch.equal(tensor, content)
 
 
 @contextmanager
