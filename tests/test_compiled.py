@@ -184,6 +184,54 @@ def test_what_the_message_tells_the_user_to_pass_works(in_place):
     assert model.layers[0].layers[1].num_batches_tracked == before + 2
 
 
+def test_a_model_that_is_not_the_one_trained_is_refused_at_once():
+    student, teacher = network(), torch.compile(network(), backend="eager")
+    with pytest.raises(ValueError, match="no parameter of the OptimizedModule"):
+        ProbStep(torch.optim.SGD(student.parameters(), lr=1e-3), model=teacher)
+
+
+def flat(model):
+    """The parameters as views of one tensor, as some wrappers keep them."""
+    whole = nn.Parameter(nn.utils.parameters_to_vector(model.parameters()).detach())
+    nn.utils.vector_to_parameters(whole.detach(), model.parameters())
+    return [whole]
+
+
+RIGHT_THOUGH_NOT_THE_SAME = {
+    "a part of it is trained": (network, lambda model: model.layers[1].parameters()),
+    "views of one tensor": (network, flat),
+    "copies in another format": (
+        lambda: network().bfloat16(),
+        lambda model: [nn.Parameter(p.detach().float()) for p in model.parameters()],
+    ),
+    "copies for functional_call": (
+        network,
+        lambda model: [p.detach().clone().requires_grad_() for p in model.parameters()],
+    ),
+    "inputs of an unfrozen model": (network, lambda _: [torch.zeros(2, 6, requires_grad=True)]),
+    "inputs of a frozen model": (
+        lambda: network().requires_grad_(False),
+        lambda _: [nn.Parameter(torch.zeros(2, 6))],
+    ),
+    "lazy parameters": (
+        lambda: Block(nn.LazyLinear(3)),
+        lambda _: [nn.Parameter(torch.zeros(2, 6))],
+    ),
+    "a model without parameters": (nn.Tanh, lambda _: [nn.Parameter(torch.zeros(2, 6))]),
+    "on no device yet": (
+        lambda: network().to("meta"),
+        lambda _: [nn.Parameter(torch.zeros(2, 6))],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RIGHT_THOUGH_NOT_THE_SAME)
+def test_a_model_that_may_be_the_one_trained_is_taken(what):
+    make, params = RIGHT_THOUGH_NOT_THE_SAME[what]
+    model = make()
+    ProbStep(torch.optim.SGD(params(model), lr=1e-3), model=model)
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_compiled_module_in_another_thread_is_nobodys_business(in_place):
     model, other = network(), nn.Linear(6, 6)

@@ -159,6 +159,38 @@ def _refuse_shared_rates(members: Sequence[Sequence[Mapping[str, object]]]) -> N
             )
 
 
+def refuse_model_not_trained(model: object, params: Sequence[Tensor]) -> None:
+    """Raise if the optimizer has parameters of modules, but none of this model, as of a teacher.
+
+    A model may be the right one though it shares none: it is frozen, and what goes into it is trained;
+    or copies are trained in its place, in another format, in pieces, or by `functional_call`. So
+    nothing is refused unless all are ordinary parameters of one format in one place.
+    """
+    own = list(model.parameters()) if isinstance(model, nn.Module) else []
+    if not any(p.requires_grad for p in own):
+        return
+    trained = {id(p) for p in params}
+    if any(id(p) in trained for p in own):
+        return
+    both = (*own, *params)
+    if not all(map(_is_ordinary, both)) or len({(p.dtype, p.device) for p in both}) > 1:
+        return
+    memory = {p.untyped_storage().data_ptr() for p in params}
+    if any(p.untyped_storage().data_ptr() in memory for p in own):
+        return
+    raise ValueError(
+        f"The optimizer has no parameter of the {type(model).__name__} that was given as model=. Give "
+        "the model that is trained, compiled or not: ProbStep(optimizer, model=model). Any other module "
+        "is found when it runs. If the model is right, and something else is trained, leave model= out."
+    )
+
+
+def _is_ordinary(p: Tensor) -> bool:
+    """Say whether this is a module's parameter, whole, and with numbers in memory."""
+    is_usual = type(p) is nn.Parameter and p.layout is torch.strided and not p.is_meta
+    return is_usual and p.untyped_storage().data_ptr() != 0
+
+
 def checked(value: T, name: str, method: str) -> T:
     """Return an argument if it is an object with that method."""
     if isinstance(value, type) or not callable(getattr(value, method, None)):

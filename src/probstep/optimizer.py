@@ -20,6 +20,7 @@ from .checks import (
     refuse_assignment,
     refuse_graph_capture,
     refuse_idle_settings,
+    refuse_model_not_trained,
 )
 from .estimators import LowerBound, Noise, SampleNoise
 from .history import Event, History
@@ -69,8 +70,9 @@ class ProbStep(Wrapper):
             It goes with `PaperRule`, as does the noise.
         noise: R, the variance of the loss: a number, a function of the loss, or `SampleNoise()`.
         probe: When to probe; None leaves it to the rule.
-        model: The model. It is needed if it is compiled. Otherwise it is one of the ways to replay its
-            dropout masks and spectral norms (the others are a closure and `forward_pass()`).
+        model: The model that is trained. It is needed if it is compiled. Otherwise it is one of the
+            ways to replay its dropout masks and spectral norms (the others are a closure and
+            `forward_pass()`).
         process_group: The ranks that train one model together; None is torch's default group, if
             there is one; False says that this process trains alone though there are others.
         max_lr: No step uses a rate above it, in any group: the scale stays so low that the largest
@@ -111,6 +113,8 @@ class ProbStep(Wrapper):
     ) -> None:
         optimizer = as_one(optimizer)
         super().__init__(optimizer)
+        if model is not None:
+            refuse_model_not_trained(model, params_of(optimizer))
         self.rule: Rule = RobustRule() if rule is None else checked(rule, "rule", "judge")
         self.lower_bound = as_bound(lower_bound, sign=sign_of(optimizer))
         self.noise = checked_noise(noise)
