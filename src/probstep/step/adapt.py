@@ -212,7 +212,7 @@ def evaluate_again(parts: Parts, batch: Batch) -> tuple[Tensor, bool]:
     """
     try:
         value, is_paired = parts.tape.again(batch.again, params_of(parts.base))
-    except (torch.linalg.LinAlgError, ArithmeticError):
+    except (torch.linalg.LinAlgError, ArithmeticError):  # type: ignore[attr-defined]
         return torch.full_like(batch.loss, math.inf), True
     check_loss(value, per_sample=batch.loss.dim() == 1)
     check_same_shape(value, batch.loss)
