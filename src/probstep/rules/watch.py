@@ -3,8 +3,8 @@
 A probe first looks at the step that was taken. Where that step bends too little or too much to judge,
 other lengths of it are looked at and put back. The length whose bend is the target is what curvature
 allows. Noise is asked only whether the present rate is too high: the losses of all steps tell whether
-steps promise more than there is to gain, as they do for RobustRule. By how much a rate is too low for
-noise, they cannot tell.
+steps promise more than there is to gain, as they do for RobustRule. They cannot tell by how
+much a rate is too low.
 """
 
 import math
@@ -21,7 +21,7 @@ from .robust.state import RobustState, completed
 
 CLEAR = (0.2, search.TOO_BENT)  # a bend between them says what rate bends by the target
 TRIES = 8  # forward passes of one probe; the first may take as many as a search
-LEAST_WEIGHT = 0.1  # of a probe in the averages
+PROBE_WEIGHT = 0.1  # of a probe in the averages
 DEVIATIONS = 1.645  # on either side: nine of ten cases
 # What the theory leaves open, as a standard deviation of the logarithm of the rate allowed, by what
 # limits it. Measured: docs/watch.md. Where a rate is too high the losses hardly fall, so that the noise
@@ -56,15 +56,15 @@ class Limit:
         """Average what one probe says."""
         self.last, error = log_rate, log_rate - self.mean
         if self.probes:
-            weight = max(1 / (self.probes + 1), LEAST_WEIGHT)
+            weight = max(1 / (self.probes + 1), PROBE_WEIGHT)
             self.spread = (1 - weight) * (self.spread + weight * error**2)
         self.probes += 1
-        self.mean += max(1 / self.probes, LEAST_WEIGHT) * error
+        self.mean += max(1 / self.probes, PROBE_WEIGHT) * error
 
     @property
     def variance(self) -> float:
         """Of the mean."""
-        return self.spread * max(1 / max(self.probes, 1), LEAST_WEIGHT / 2)
+        return self.spread * max(1 / max(self.probes, 1), PROBE_WEIGHT / 2)
 
 
 @dataclass

@@ -46,8 +46,8 @@ class Attempt:
     """A step of the base that is not final yet.
 
     As a context it puts back the parameters if anything raises, and the base's state if that was kept.
-    An empty state counts as kept. Any other state is copied only by `keep`, because its copy may need
-    more memory than the model has.
+    In most probed steps it is not: a copy may need more memory than the model has. An empty state counts
+    as kept, any other is copied only by `keep`.
 
     Args:
         base: Whose step it is.

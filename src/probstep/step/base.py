@@ -244,15 +244,19 @@ def step_at(
         _put_back(groups, kept)
 
 
-Kept = list[tuple[Any, Tensor | None]]  # each group's rate; of a tensor also its content, once
+GivenRates = list[
+    tuple[Any, Tensor | None]
+]  # each group's rate; of a tensor also its content, once
 
 
-def _scale_rates(groups: Groups, scale: float, factors: Sequence[float] | None = None) -> Kept:
+def _scale_rates(
+    groups: Groups, scale: float, factors: Sequence[float] | None = None
+) -> GivenRates:
     """Multiply each rate with the scale and its factor; return what `_put_back` needs.
 
     Tensors are scaled in place, because graphs hold them; one that groups share is scaled once.
     """
-    kept: Kept = []
+    kept: GivenRates = []
     for k, group in enumerate(groups):
         rate, content = group["lr"], None
         by = scale if factors is None else scale * factors[k]
@@ -265,7 +269,7 @@ def _scale_rates(groups: Groups, scale: float, factors: Sequence[float] | None =
     return kept
 
 
-def _put_back(groups: Groups, kept: Kept) -> None:
+def _put_back(groups: Groups, kept: GivenRates) -> None:
     for k, (rate, content) in enumerate(kept):
         if content is not None:
             rate.copy_(content)

@@ -174,8 +174,8 @@ def _renewing_pass(
     """Run a closure that is expected to run backward, and to make new gradients.
 
     Some parameters are witnesses: to remember the gradients of all would take longer than all the rest.
-    (A closure that for once clears and fills only the gradients of others is taken for one that ran no
-    backward. A second backward then raises.)
+    (If a closure once clears and fills only the gradients of others, it seems to have run no backward. A
+    second backward then raises.)
     """
     witnesses = params[:: -(-len(params) // WITNESSES)]
     # Weak references: if the closure drops gradients, their memory is free for the new ones.

@@ -6,7 +6,7 @@ moved while the others stay.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,8 @@ from .displacement import Displacement
 from .joint import bases_of
 from .objective import Objective
 from .ranks import Ranks
+from .same import Evaluate
 from .trial import Before, Trial
-
-Evaluate = Callable[[], tuple[Tensor, bool]]  # the loss again, and whether random numbers agree
 
 
 @dataclass(frozen=True)

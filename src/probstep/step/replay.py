@@ -32,8 +32,8 @@ class Pass:
 
     Args:
         opened_by: "closure", "forward_pass" or "model".
-        origin: Where a replay must begin so that it arrives at the start by itself. This is the start.
-            But a model's pass does not see what was drawn for its input: it is the last mark before.
+        origin: Where the random streams stand when a replay begins: usually at `start`. A pass that the
+            model opened has the last mark before it, because its input may have drawn random numbers.
         start: Where the random streams stood when it began.
         buffers: What the buffers held then.
         round: How often the gradients had been cleared before.

@@ -17,7 +17,7 @@ ROUNDING = 1e-6  # relative; a loss that has stood still has no deviation, only 
 FIRST_PART = TENTH  # of the way from losses that have stood still to one that has not
 HUGE = 1e100  # a loss that is as good as infinite, and whose square is
 KNOWN_AFTER = FEW + 1  # losses: fewer have no deviation to speak of
-LEAST_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
+LOSS_WEIGHT = TWENTIETH  # of a loss in the mean: it is taken over about 20 steps
 FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
 EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be ten times this
@@ -88,7 +88,7 @@ def average(alarm: Alarm, loss: float, count: int) -> None:
         alarm.trust = min(TRUST, alarm.trust + HUNDREDTH)
     if count == 1:
         alarm.mean, alarm.spread = loss, 0.0
-    weight, error = max(1 / count, LEAST_WEIGHT), loss - alarm.mean
+    weight, error = max(1 / count, LOSS_WEIGHT), loss - alarm.mean
     alarm.mean += weight * error
     alarm.spread = (1 - weight) * (alarm.spread + weight * error**2)
 

@@ -101,7 +101,8 @@ class RobustRule:
             raise ValueError(f"RobustRule(up=) must be above 1 and finite, not {self.up!r}.")
         if not 0 < self.doubt < 1:
             raise ValueError(f"RobustRule(doubt=) must lie between 0 and 1, not {self.doubt!r}.")
-        if len(self.budget) != 2 or not all(0 <= number < math.inf for number in self.budget):
+        is_pair = isinstance(self.budget, tuple | list) and len(self.budget) == 2
+        if not (is_pair and all(0 <= number < math.inf for number in self.budget)):
             raise ValueError(
                 f"RobustRule(budget=) holds two finite numbers of at least 0, not {self.budget!r}."
             )

@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 
 from ...plain import FINITE, refuse_outside
-from .alarm import LEAST_WEIGHT, Alarm
+from .alarm import LOSS_WEIGHT, Alarm
 from .numbers import DOUBLE, FEW, TENTH
 
-KNOWN_AFTER = 1 / LEAST_WEIGHT  # losses: fewer do not tell what is usual
+KNOWN_AFTER = 1 / LOSS_WEIGHT  # losses: fewer do not tell what is usual
 BACK = 1 / DOUBLE  # of the scale before the setback, which was too high: there the way back ends
 FAR = TENTH  # of it: a scale that is not lower needs no way back
 QUIET = float(FEW)  # times 1/(1-beta) steps with losses as before: then training has come back
@@ -27,7 +27,7 @@ class Setback:
     Args:
         scale: The scale of that step; 0 if there was none.
         loss: Up to it a loss is as before.
-        quiet: The losses of late that were, less those that were not, in units of 1/(1-beta) steps.
+        quiet: How many late losses were as low as that, less how many were not; one counts 1 - beta.
         is_over: Whether training has come back, but the scale has not.
     """
 

@@ -35,7 +35,7 @@ class RobustState:
         held: The losses that surely rose, and would have lowered the scale had the probes not been calm.
         highest: The highest scale that a search has found and the next probe has not lowered.
         seen_scale: The scale of the last step that a probe could see and did not shorten; else 0.
-        sound_scale: The scale before the last losses, if these were not finite; else 0.
+        sound_scale: The scale before losses stopped being finite; 0 while they are finite.
         search: How far the search of the first batch has come.
         belief: What probes said.
         bound: What the losses say about the gain to come.
