@@ -1,9 +1,8 @@
 """ProbStep: what a user calls and reads. A step is taken in stepper.py; Algorithm 1 is step/adapt.py."""
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn, optim
@@ -17,7 +16,6 @@ from .checks import (
     checked_max_lr,
     checked_model,
     checked_noise,
-    refuse_assignment,
     refuse_graph_capture,
     refuse_idle_settings,
     refuse_model_not_trained,
@@ -47,10 +45,6 @@ if TYPE_CHECKING:
     from .rules import Gauge
     from .schedule import Schedule
     from .step.stretch import Stretch
-
-
-# Settings that no later step would obey, or only half.
-FIXED = {"rule", "lower_bound", "noise", "model", "stateful", "check", "per_group"}
 
 
 class ProbStep(Wrapper):
@@ -95,6 +89,9 @@ class ProbStep(Wrapper):
         >>> opt.effective_lr[0] > 0.001, loss.item() < 1.0
         (True, True)
     """
+
+    _FIXED: ClassVar = {"rule", "lower_bound", "noise", "model", "stateful", "check", "per_group"}
+    _SHARED: ClassVar = {"process_group"}
 
     def __init__(
         self,
@@ -391,11 +388,6 @@ class ProbStep(Wrapper):
 
     # What torch calls
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in FIXED and name in vars(self):
-            refuse_assignment(name)
-        super().__setattr__(name, value)
-
     def __getstate__(self) -> dict[str, Any]:
         self._binding.publish()
         return {
@@ -412,12 +404,6 @@ class ProbStep(Wrapper):
             "horizon": self._ending.horizon,
             "per_group": self.per_group,
         }
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        memo[id(self.process_group)] = self.process_group  # it cannot be copied: both have the same
-        memo[id(self)] = twin = type(self).__new__(type(self))
-        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
-        return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         ProbStep.__init__(self, **state)  # a class of `wrap` is constructed in another way

@@ -1,11 +1,17 @@
 """A torch optimizer around another one: its groups, its state, its hooks. Nothing adapts here."""
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from torch import optim
 
-from .checks import refuse_mixed_maximize, refuse_unusable, refuse_unusable_list
+from .checks import (
+    refuse_assignment,
+    refuse_mixed_maximize,
+    refuse_unusable,
+    refuse_unusable_list,
+)
 from .step.joint import Joint
 
 
@@ -27,6 +33,9 @@ class Wrapper(optim.Optimizer):
     Args:
         optimizer: The one inside; it stays reachable as `.base`.
     """
+
+    _FIXED: ClassVar[set[str]] = set()  # settings that no later step would obey, or only half
+    _SHARED: ClassVar[set[str]] = set()  # what a copy has in common, because it cannot be copied
 
     def __init__(self, optimizer: optim.Optimizer) -> None:
         self.base: Any = _Unbound()
@@ -85,6 +94,18 @@ class Wrapper(optim.Optimizer):
         if name.startswith("_") or name == "base":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.base, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._FIXED and name in vars(self):
+            refuse_assignment(name)
+        super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        for name in self._SHARED:
+            memo[id(vars(self)[name])] = vars(self)[name]
+        memo[id(self)] = twin = type(self).__new__(type(self))
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
 
     def _bind(self) -> None:
         """Find what a checkpoint has put into any group, or begin anew, and mirror it in all."""
