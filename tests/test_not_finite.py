@@ -158,18 +158,18 @@ def test_on_another_device_any_other_optimizer_has_stepped_and_that_is_said(monk
 
 
 @pytest.mark.parametrize("error", [torch.linalg.LinAlgError, ZeroDivisionError])
-@pytest.mark.parametrize("base", ["sgd", "adam"])
+@pytest.mark.parametrize("base", [torch.optim.SGD, torch.optim.RMSprop])
 def test_a_loss_that_raises_only_where_a_probe_goes_is_infinite_there(base, error):
     w = nn.Parameter(torch.tensor(1.0))
-    opt, raised = ProbStep(BASES[base]([w])), []
+    opt, raised = ProbStep(base([w])), []
 
     def loss():
-        if w.item() < 0.5:  # as of a matrix that has no Cholesky factor there
+        if w.item() < 0.2:  # as of a matrix that has no Cholesky factor there
             raised.append(w.item())
             raise error
-        return (w - 0.6) ** 2
+        return 1 + ((w - 0.6) ** 2 + 0.01).sqrt()  # straight, until the minimum is near
 
     for _ in range(30):
         opt.step(loss)
     assert raised
-    assert 0.5 <= w.item() < 0.7
+    assert 0.4 <= w.item() < 0.8
