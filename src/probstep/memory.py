@@ -69,6 +69,11 @@ class Probe:
         """Return what is known of a step that was not taken."""
         return cls(loss, math.nan, math.nan, math.nan, scale, "skipped")
 
+    @classmethod
+    def empty(cls, scale: float) -> "Probe":
+        """Return what is known of a step on a batch without loss and gradient, which was not probed."""
+        return cls(0.0, 0.0, 0.0, math.nan, scale, "uninformative")
+
 
 @dataclass(slots=True)
 class Proof:

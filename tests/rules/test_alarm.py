@@ -273,8 +273,8 @@ def test_losses_that_scatter_cost_hardly_more_probes_than_the_budget(rule):
             look(rule, state)
             probes += 1
     at_once, per_step = RobustRule().budget
-    twice = 2 * (at_once + 1.5 * per_step * 1000)  # with the reserve; the account begins anew once
-    assert probes <= twice + (per_step + 0.01) * steps + alarm.TRUST
+    reserve = 1.5 * per_step * 1000  # before the account begins anew
+    assert probes <= at_once + reserve + (per_step + 0.01) * steps + alarm.TRUST
 
 
 def test_a_probe_at_any_cost_that_was_right_brings_the_trust_back():

@@ -246,15 +246,6 @@ def test_each_search_in_vain_makes_the_next_one_wait_twice_as_long():
     assert state.vain == 0
 
 
-def test_batches_without_a_slope_make_no_search_wait_longer():
-    rule, state, searches = RobustRule(), settled(), 0
-    for _ in range(100):
-        rule.judge(state, seen(0.95, slope=0.0))
-        searches += rule.is_searching(state)
-        state.search = Search(is_done=True)
-    assert searches == 100 // UNSEEN
-
-
 @pytest.mark.parametrize(
     ("losses", "vain", "most"),
     [(8, 0, 1.0), (8, 1, 1.0), (8, 2, 10.0), (200, 0, 0.2), (200, 1, 0.2), (200, 2, 0.4)],

@@ -22,7 +22,7 @@ from .attempt import Attempt
 from .base import largest_scale, leading_rate, params_of, setting_of
 from .displacement import Displacement
 from .examine import keeps_weights
-from .finite import are_finite, is_on_host
+from .finite import are_finite, gradients_are_zero, is_on_host
 from .members import Members, look_at_one, search_members
 from .objective import Objective
 from .prove import Check
@@ -108,6 +108,10 @@ def adapt(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome:
         if not is_finite:
             attempt.undo()
             return Outcome(Probe.skipped(before.loss, memory.scale))
+        if rule.chooses_lengths and is_empty(parts.base, before, ranks):
+            if not is_searching:  # else nothing moves before a rate is found
+                attempt.take(memory.scale)
+            return Outcome(Probe.empty(memory.scale))
         prepare(parts, memory, attempt, ranks)
         ratios = memory.ratios
         if parts.members is not None:  # not in the paper: each member alone, then all together
@@ -252,6 +256,14 @@ def known_before(
 def model_rounding(parts: Parts, memory: Memory) -> float:
     """Return the rounding of a 16-bit format in which the model computes: now, or when last probed."""
     return max(parts.tape.rounding, memory.short)
+
+
+def is_empty(base: optim.Optimizer, before: Before, ranks: Ranks) -> bool:
+    """Say whether a batch has neither a loss nor a gradient: a probe of it could see nothing."""
+    if before.resolution:  # it is zero where the loss is
+        return False
+    (count,) = ranks.read(flag(not gradients_are_zero(base)))
+    return count == 0
 
 
 def _is_ruinous(seen: Observation) -> bool:

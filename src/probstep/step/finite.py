@@ -1,4 +1,4 @@
-"""Skip a step without a probe if its gradients are not finite, where that is known in time.
+"""What is seen of the gradients before a step. One without a probe is skipped if they are not finite.
 
 On the CPU all gradients are looked at before the base steps. On another device this would wait for the
 device. There a flag on the device says what was found, and fused optimizers skip the step by themselves.
@@ -54,6 +54,19 @@ def are_finite(optimizer: optim.Optimizer) -> bool:
     except RuntimeError:  # it writes, and an expanded gradient cannot be written to
         return is_finite and all(map(_is_finite, small))
     return is_finite and not found.item()
+
+
+def gradients_are_zero(optimizer: optim.Optimizer) -> bool:
+    """Say whether no gradient has an element other than zero.
+
+    >>> w = torch.nn.Parameter(torch.ones(2))
+    >>> w.grad = torch.zeros(2)
+    >>> gradients_are_zero(torch.optim.SGD([w]))
+    True
+    """
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    found = (local(grad) for grad in grads if grad is not None)
+    return not any((g._values() if g.is_sparse else g).any().item() for g in found)
 
 
 def _is_finite(grad: Tensor) -> bool:

@@ -19,6 +19,7 @@ from .adapt import (
     Outcome,
     Parts,
     evaluate_again,
+    is_empty,
     known_before,
     model_rounding,
 )
@@ -51,8 +52,9 @@ def observe(parts: Parts, memory: Memory, batch: Batch, ranks: Ranks) -> Outcome
     with Attempt(parts.base, ranks) as attempt:
         f = objective.before(batch.loss, attempt.moved)
         before, is_finite = known_before(parts, memory, objective, attempt.moved, batch.loss, f)
+        is_blind = not is_finite or is_empty(parts.base, before, ranks)
         attempt.take(BARE)
-        if refusal or not is_finite:
+        if refusal or is_blind:
             return Outcome(_unseen(before.loss), refusal=refusal)
         phi, *squares = objective.measure(attempt.moved)
         trial = Trial(attempt, objective, before, phi, squares, None)

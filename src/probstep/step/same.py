@@ -44,8 +44,8 @@ def prove_same(
             any; asked after the evaluation, which may be the first that was watched.
 
     Returns:
-        Whether it was proved; False where it cannot be told: the loss is not finite, or the random
-        numbers are known to differ.
+        Whether it was proved; False where it cannot be told: the loss is not finite, or zero as of a
+        batch without labels, or the random numbers are known to differ.
     """
     version = loss._version
     value, is_paired = evaluate()
@@ -59,7 +59,7 @@ def prove_same(
     if unpaired or not math.isfinite(f):
         return False
     if not differs:
-        return True
+        return f != 0
     # The first pass ran with gradients, which may take other kernels. DistributedDataParallel would
     # wait for the backward.
     mode: AbstractContextManager[object] = torch.enable_grad() if ranks.size == 1 else nullcontext()

@@ -23,13 +23,15 @@ def allowed(budget: Budget, t: int) -> float:
 
 
 def reserve(budget: Budget, t: int) -> float:
-    """Return the forward passes beside the budget up to step t.
+    """Return the forward passes beside the budget up to step t: none once training has settled.
 
-    >>> reserve((40.0, 0.5), t=10)
-    7.5
+    From then on regular probes need less than the budget allows, and what they leave is the reserve.
+
+    >>> reserve((40.0, 0.5), t=10), reserve((40.0, 0.5), t=1000)
+    (7.5, 0.0)
     """
     _, per_step = budget
-    return RESERVE * per_step * min(t, SETTLED)
+    return RESERVE * per_step * t if t < SETTLED else 0.0
 
 
 def spent_before_looks(budget: Budget, t: int, spent: int, *, with_reserve: bool) -> int:

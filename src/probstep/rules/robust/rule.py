@@ -283,14 +283,13 @@ class RobustRule:
             is_right = decision.again is not None or decision.factor < 1
             alarm.answer(state.alarm, was_right=is_right, was_paid=was_paid)
         if seen.step.setting.multiplier > FAINT:
-            self._count_unseen(state, decision, has_slope=seen.step.slope != 0)
+            self._count_unseen(state, decision)
         return decision
 
-    def _count_unseen(self, state: RobustState, decision: Decision, *, has_slope: bool) -> None:
+    def _count_unseen(self, state: RobustState, decision: Decision) -> None:
         """Search again after several probes in a row that saw nothing: a dead rate must not stay.
 
-        Where a search changes nothing, as after convergence, the next one waits twice as long. (Not
-        where batches have no slope: most may have no label, and others show what a search has found.)
+        Where a search changes nothing, as after convergence, the next one waits twice as long.
         """
         if decision.word != "uninformative":
             state.unseen = 0
@@ -300,7 +299,7 @@ class RobustRule:
             state.unseen += 1
             if state.unseen >= UNSEEN * DOUBLE**state.vain and "again" not in self.without:
                 state.search, state.unseen = search.Search(), 0
-                state.vain = min(state.vain + has_slope, MOST_VAIN)
+                state.vain = min(state.vain + 1, MOST_VAIN)
 
     def _judge(self, state: RobustState, seen: Observation) -> Decision:
         state.forwards += 1
