@@ -131,7 +131,10 @@ def test_the_keys_of_a_state_never_change():
 ALARM_0_10_0 = {k: v for k, v in FRESH["alarm"].items() if k not in ("low", "trust")}
 ALARM_0_9_0 = {k: v for k, v in ALARM_0_10_0.items() if k != "is_exploding"}
 NEW_IN_0_11_0 = ("setback", "vain", "seen_scale")
-VERSION_0_11_0 = {k: v for k, v in THE_SAME_NOW.items() if k != "highest"}
+VERSION_0_13_0 = THE_SAME_NOW | {
+    "setback": {k: v for k, v in THE_SAME_NOW["setback"].items() if k != "highest"}
+}
+VERSION_0_11_0 = {k: v for k, v in VERSION_0_13_0.items() if k != "highest"}
 VERSION_0_10_0 = {k: v for k, v in VERSION_0_11_0.items() if k not in NEW_IN_0_11_0}
 VERSION_0_10_0["alarm"] = ALARM_0_10_0
 VERSION_0_9_0 = VERSION_0_10_0 | {"flat": 0, "alarm": ALARM_0_9_0}
@@ -158,6 +161,7 @@ EARLIER = [
     VERSION_0_9_0,
     VERSION_0_10_0,
     VERSION_0_11_0,
+    VERSION_0_13_0,
 ]
 
 

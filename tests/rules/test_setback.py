@@ -51,6 +51,26 @@ def test_it_is_not_over_while_half_of_the_losses_are_higher_than_before():
     assert fallen.scale == 1.0
 
 
+def test_a_hundredth_of_an_explosion_is_as_good_as_before():
+    said, fallen = after(0.01, [1e8, *[2e6] * 9])
+    assert not any(said)
+    said, fallen = after(0.01, [1e8, *[1e6] * 9])
+    assert said.index(True) == 3
+    assert fallen.highest == 1e8
+
+
+def test_on_the_way_back_sgd_may_wait_for_a_second_straight_probe():
+    state = RobustState(t=100, losses=99, smooth=0)
+    state.search, state.setback = Search(is_done=True), Setback(scale=1.0, is_over=True)
+    state.bound.recent, state.bound.older, state.bound.error = 1.0, 1.0, 0.5
+    factors = []
+    for _ in range(2):
+        step = Proposal(1.0, 1e-4, 1e-9, 0.01, Setting(builds_up=True), Norms(0.1, 0.001))
+        factors.append(RobustRule().judge(state, Observation(step, 1.0 - 1e-4)).factor)
+    assert factors == [1.0, 50.0]  # to half of where it was
+    assert state.setback.is_over
+
+
 @pytest.mark.parametrize("scale", [0.1, 0.3, 0.5, 2.0])
 def test_a_scale_that_is_not_far_below_needs_no_way_back(scale):
     said, fallen = after(scale, [0.9] * 10)

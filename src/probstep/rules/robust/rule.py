@@ -339,7 +339,8 @@ class RobustRule:
         limit = limits.name_of(self, state, step, bend, aimed=aimed, largest=largest)
         is_too_far = factor < 1 or limits.went_too_far(self, state, step, bend)
         bound.confine(state.bound, scale_of(step) * (factor if is_too_far else aimed))
-        if is_way_back and factor <= 1:
+        is_waiting = limits.may_cross_a_valley(self, state, step)  # for another straight probe
+        if is_way_back and factor <= 1 and not is_waiting:
             setback.forget(state.setback)  # something else limits the scale
         if is_visible and seen.tries == 1:
             state.seen_scale = scale_of(step)

@@ -111,6 +111,7 @@ DROPPED = {
 NOT_KNOWN_YET = {
     "search": {"rough": 0.0, "has_looked": False, "is_untried": False},
     "bound": {"lowered_scale": 0.0, "lowered_multiplier": 1.0},
+    "setback": {"highest": 0.0},
     "alarm": {
         "last": math.inf,
         "rises": 0,
@@ -132,7 +133,7 @@ def restore(plain: Mapping[str, Any]) -> RobustState:
 
 
 def completed(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what 0.3.0 to 0.10.0 saved, in the form of today."""
+    """Return what 0.3.0 to 0.13.0 saved, in the form of today."""
     unknown = {
         "sound_scale": 0.0,
         "rested": 1.0,
