@@ -1,14 +1,16 @@
 """What each part of the robust rule is for: the rule without it, on hazards and on ordinary trainings.
 
-    python -m benchmarks.ablations --data DATA [--parts NAME,...] [--only ROW,...]
+    python -m benchmarks.ablations --data DATA [--seeds 3] [--parts NAME,...] [--only ROW,...]
 
-It trains the tuning half of the hazards and some ordinary trainings of the tuning half, one seed, with
-the whole rule and without each part in turn, some minutes of one core each. What runs/ablations.jsonl
-has is not done again; begin with a new file when the rule has changed. In the end all is packed for
-the repository. DATA is the directory of the ordinary trainings; without it they are left out.
+It trains the tuning half of the hazards and some ordinary trainings of the tuning half, with the whole
+rule and without each part in turn, and all of that for one seed after the other: a minute of one core
+for each part and seed. What runs/ablations.jsonl has is not done again; begin with a new file when the
+rule has changed. In the end all is packed for the repository. DATA is the directory of the ordinary
+trainings; without it they are left out.
 """
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -49,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--data", type=Path, help="MNIST and Fashion-MNIST, in the usual layout")
     top.add_argument("--parts", help="names of parts, with commas; by default all")
     top.add_argument("--only", help="names of rows, with commas; by default all")
+    top.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
     top.add_argument("--jobs", type=int, default=1)
     top.add_argument("--out", type=Path, default=OUT)
     top.add_argument("--to", type=Path, default=packed("ablations"), help="the packed file")
@@ -73,11 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser().parse_args(arguments)
     parts = args.parts.split(",") if args.parts else list(PARTS)
     only = args.only.split(",") if args.only else []
-    for part in ("", *parts):
+    suites = {suite: rows_to_run(suite, args.data, only) for suite in ("hazards", "ordinary")}
+    for seed, part in itertools.product(range(args.seeds), ("", *parts)):
         rule = partial(RobustRule, without=frozenset(filter(None, [part])))
-        for suite in ("hazards", "ordinary"):
-            rows = rows_to_run(suite, args.data, only)
-            runs = list_runs(rows, suite, ["ours"], without(part)[1], range(1))
+        for suite, rows in suites.items():
+            runs = list_runs(rows, suite, ["ours"], without(part)[1], [seed])
             run_missing(runs, args.out, rule, args.data, args.jobs, partial(print, flush=True))
     records = read(args.out)
     pack(map(light, records), args.to)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # what few trainings use; `__getattr__` imports it
     from .suggestion import Suggestion as Suggestion
     from .watching import watch as watch
 
-__version__ = "0.13.0"  # the one place: pyproject.toml reads it here
+__version__ = "0.14.0"  # the one place: pyproject.toml reads it here
 
 CLASSES = ("SGD", "Adagrad", "Adam", "AdamW", "Muon", "RMSprop", "wrap")
 LATER = {

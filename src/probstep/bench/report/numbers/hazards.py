@@ -26,7 +26,7 @@ Record = Mapping[str, Any]
 Way = tuple[str, str]  # how a row is trained, and the label of the rule; empty but for ours
 PLAIN: Way = ("plain", "")
 GRID: Way = ("grid", "")  # as a reference: the best of its rates
-PRESENT: Way = ("ours", "0.13.0")
+PRESENT: Way = ("ours", "0.14.0")
 PEERS = {  # what they are called
     ("prodigy", ""): "Prodigy",
     ("dadapt", ""): "D-Adaptation",

@@ -11,7 +11,7 @@ from probstep.bench.report.numbers.hazards import Outcome, Record, Way, compare,
 from probstep.rules.robust.rule import PARTS
 
 WHOLE: Way = ("ours", "whole")
-ABLATED = "0.11.0"  # the version of which benchmarks/records/ablations.jsonl.gz is
+ABLATED = "0.14.0"  # the version of which benchmarks/records/ablations.jsonl.gz is
 VISIBLE = 1.01  # a mean ratio below it is no effect
 
 
