@@ -259,9 +259,9 @@ def _parts(absences: Sequence[Absence]) -> Iterator[str]:
         return
     seeds = spell_seeds(absences[0].hazards)
     yield f"""The rule of version {ABLATED} without a part, on rows of the tuning half (seeds of a row:
-{seeds}): some ordinary trainings, beside the whole rule, and the hazards, beside the plain optimizer and
-beside the whole rule. *New* are hazards that fail only without the part, *gone* those that fail only with
-it. To make it again: `python -m benchmarks.ablations --data DATA`.
+{seeds}): some ordinary trainings, beside the whole rule, and the hazards, beside the plain optimizer
+and beside the whole rule. *New* are hazards that fail only without the part, *gone* those that fail
+only with it. To make it again: `python -m benchmarks.ablations --data DATA`.
 """
     head = ["without", "ordinary: rows", "mean ratio", "worst", "hazards: rows", "failed", "new"]
     rows = [_part(one) for one in absences if one.ordinary or one.hazards]
