@@ -18,7 +18,8 @@ NO_CHOICE = {
     "belief": {"TINY, HUGE"},
     "bound": {"LEAST_SLOPE", "DEVIATIONS"},
     "limits": {"LEAST_SCALE"},
-    "rule": {"SECOND", "TRIES", "MOST_VAIN"},
+    "losses": {"SECOND"},
+    "probes": {"TRIES", "MOST_VAIN"},
     "search": {"TRIES"},
 }
 

@@ -22,7 +22,8 @@ from probstep.rules.robust.limits import (
     PAUSE,
     PROMISE,
 )
-from probstep.rules.robust.rule import PARTS, SHORTER, TRIES, UNSEEN
+from probstep.rules.robust.probes import SHORTER, TRIES, UNSEEN
+from probstep.rules.robust.rule import PARTS
 from probstep.rules.robust.search import VISIBLE, Search
 from probstep.rules.robust.state import RobustState
 

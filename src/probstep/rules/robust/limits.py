@@ -1,11 +1,11 @@
 """What limits the scale: how far it rises at a probe, and how far it falls between probes."""
 
 import math
-from typing import Protocol
 
 from ..protocol import Observation, Proposal, Setting
 from . import belief, bound, search, setback
 from .numbers import DOUBLE, FEW, HALF_AGAIN, NOISE, QUARTER, TENTH, TWENTIETH
+from .settings import Settings
 from .state import SMOOTH_PROBES, RobustState
 
 LEAST_SCALE = 1e-200  # a scale below it is not lowered between probes: it must not become 0
@@ -24,25 +24,6 @@ PACE = HALF_AGAIN  # with a sum of gradients, the largest rise in 1/(1-beta) ste
 RESTED = DOUBLE  # times 1/(1-beta) steps after a rise: longer ones allow no larger rise
 PAUSE = QUARTER  # times 1/(1-beta) steps: so long the next probe waits, else many make one rise
 PROMISE = TWENTIETH  # of the loss: a straight step whose noise costs so much counts as a bent one
-
-
-class Settings(Protocol):
-    """What RobustRule says about limits."""
-
-    @property
-    def target(self) -> float:
-        """The bend that is aimed at."""
-        ...
-
-    @property
-    def up(self) -> float:
-        """The largest factor per probe, as a rule."""
-        ...
-
-    @property
-    def without(self) -> frozenset[str]:
-        """The parts that are left out."""
-        ...
 
 
 def largest_scales(settings: Settings, state: RobustState, setting: Setting) -> bound.Allowed:
