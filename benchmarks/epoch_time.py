@@ -3,15 +3,18 @@
     python -m benchmarks.epoch_time    # needs Fashion-MNIST and an idle machine; a quarter of an hour
 
 For DeepOBS's mlp and 2c2d on Fashion-MNIST, batches of 128, and for the net of `make demo`, from
-several seeds. Tasks with the same seed train side by side, so that a noisy machine disturbs all alike. A
-figure is the sum of times over that of the bare optimizer: `ratio` over the whole run, `first_epoch`
-and `later` before and after the end of the first epoch, with the search in the former.
+several seeds. Tasks with the same seed train side by side, so that a noisy machine disturbs all alike.
+Before its turn a side takes over our weights, state and rate, which is not timed: max pooling takes some
+per cent more or less time with other weights. A figure is the sum of times over that of the bare
+optimizer: `ratio` over the whole run, `first_epoch` and `later` before and after the end of the first
+epoch, with the search in the former.
 
 The floor is the bare optimizer and what no rule can do without, at its cheapest. At every step that is
 to read the loss and to look whether all gradients are finite. For each forward pass of ours it is also a
 copy of the parameters, the slope with both norms, and a forward pass.
 """
 
+import copy
 import json
 import math
 import time
@@ -38,6 +41,8 @@ class Case(NamedTuple):
     turn: int = 13  # an epoch has 30 of them
 
 
+RATE = 1e-3  # at the start
+
 CASES = (
     Case("fmnist_mlp", "momentum", 4),
     Case("fmnist_mlp", "adam", 4),
@@ -58,7 +63,8 @@ class Side:
     def __init__(self, problem, method, seed):
         self.task = get_problem(problem).ready(seed=seed)
         self.method = METHODS[method]
-        self.optimizer = prepare(self.method, self.task, rate=1e-3)
+        self.optimizer = prepare(self.method, self.task, rate=RATE)
+        self.params = list(self.task.model.parameters())
         self.batches = endless(self.task)
         self.seconds = []
 
@@ -77,6 +83,20 @@ class Side:
         """The forward passes so far, beyond one a step, of an optimizer that probes."""
         return int(self.optimizer.metrics()["probe_forwards"])
 
+    @torch.no_grad()
+    def follow(self, ours):
+        """Take over the weights of our side, and its optimizer's state and rate."""
+        for mine, theirs in zip(self.params, ours.params, strict=True):
+            mine.copy_(theirs)
+            known = self.optimizer.state[mine]
+            for name, value in ours.optimizer.base.state[theirs].items():
+                if torch.is_tensor(known.get(name)):
+                    known[name].copy_(value)
+                else:
+                    known[name] = copy.deepcopy(value)
+        for group in self.optimizer.param_groups:
+            group["lr"] = RATE * ours.optimizer.scale
+
 
 class Floor(Side):
     """Does at least what is needed; `passes` forward passes in its next steps, one in each."""
@@ -84,7 +104,6 @@ class Floor(Side):
     def __init__(self, problem, method, seed):
         super().__init__(problem, method, seed)
         self.passes = 0
-        self.params = list(self.task.model.parameters())
         self.after = [p.detach() for p in self.params]
         self.before = [torch.empty_like(p) for p in self.params]
         self.found, self.one = torch.zeros(()), torch.ones(())
@@ -113,8 +132,10 @@ def measure(case):
         floor = Floor(case.problem, case.method, seed)
         turns = bare.task.steps_per_epoch // case.turn
         for _ in range(case.epochs * turns):
-            bare.take_turn(case.turn)
             before = ours.forwards
+            floor.follow(ours)
+            bare.follow(ours)
+            bare.take_turn(case.turn)
             ours.take_turn(case.turn)
             floor.passes += ours.forwards - before
             floor.take_turn(case.turn)
