@@ -14,10 +14,12 @@ from probstep.rules.robust import search
 from probstep.rules.robust.belief import Belief
 from probstep.rules.robust.limits import (
     BENDING,
+    BENT_PROBES,
     CLIMB,
     DOWN,
     GENTLY_BENDING,
     GENTLY_TOO_FAR,
+    MORE_BENT_PROBES,
     PACE,
     PAUSE,
     PROMISE,
@@ -562,6 +564,24 @@ def test_after_a_hundred_losses_steps_of_adam_may_bend_as_much_as_others():
     rule, state = climbing()
     state.losses = state.t = 200
     assert rule.judge(state, bent_by(BENDING - 0.01, builds_up=False)).factor > 1.0
+
+
+@pytest.mark.parametrize(
+    ("beta", "builds_up", "count"),
+    [
+        (0.9, True, MORE_BENT_PROBES),
+        (0.9, False, BENT_PROBES),
+        (0.0, True, BENT_PROBES),
+    ],
+)
+def test_where_momentum_sums_gradients_three_steps_too_far_lower_the_scale_else_two(
+    beta, builds_up, count
+):
+    rule, state = climbing()
+    state.losses = state.t = 200
+    far = bent_by(1.6, beta, builds_up=builds_up)
+    factors = [rule.judge(state, far).factor for _ in range(count)]
+    assert factors == [1.0] * (count - 1) + [pytest.approx(rule.target / 1.6)]
 
 
 @pytest.mark.parametrize(("t", "factor"), [(100, GENTLY_TOO_FAR / 1.2), (200, 1.0)])

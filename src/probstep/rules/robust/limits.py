@@ -16,6 +16,7 @@ FAR = 1 / QUARTER  # how many times a climb must stay below what curvature allow
 STRAIGHT_PROBES = FEW  # in a row: nothing near bends the loss
 CALM = QUARTER  # a bend below it cannot be why losses rise: the step gains nearly what it promises
 BENT_PROBES = int(DOUBLE)  # in a row that went too far: the averages are too slow for what has come
+MORE_BENT_PROBES = FEW  # the same where momentum sums gradients: by chance it may lie across one
 BENDING = 1 - QUARTER  # the bend from which on a step does not raise the scale
 GENTLY_BENDING = 1 / DOUBLE  # the same for the first steps of an optimizer like Adam
 GENTLY_TOO_FAR = 1.0  # the bend of a step to the minimum: those must not go beyond it
@@ -179,7 +180,7 @@ def count_bends(
 def largest_factor(settings: Settings, state: RobustState, step: Proposal, bend: float) -> float:
     """Return the largest factor of a probe; below 1 where the last ones all went too far."""
     if went_too_far(settings, state, step, bend):
-        is_lasting = state.bent >= BENT_PROBES
+        is_lasting = state.bent >= _lasting(step.setting)
         return max(_farthest(settings, state, step) / bend, DOWN) if is_lasting else 1.0
     if is_bending(settings, state, step, bend) or not search.is_visible(step):
         return 1.0
@@ -286,6 +287,15 @@ def went_too_far(settings: Settings, state: RobustState, step: Proposal, bend: f
     """
     is_too_far = step.slope > 0 and bend > _farthest(settings, state, step)
     return is_too_far and search.is_visible(step) and "restraint" not in settings.without
+
+
+def _lasting(setting: Setting) -> int:
+    """Return how many steps in a row must have gone too far, so that the scale falls.
+
+    Momentum that sums gradients may be nearly orthogonal to that of a batch by chance. Then the slope
+    along the step is small, and the step bends.
+    """
+    return MORE_BENT_PROBES if setting.beta and setting.builds_up else BENT_PROBES
 
 
 def _farthest(settings: Settings, state: RobustState, step: Proposal) -> float:

@@ -36,7 +36,7 @@ PARTS = {
     "share": "the search ends where a step promises its share of the loss",
     "curvature": "the aim at a bend: without it the bound alone limits the scale",
     "shortening": "a step that raises the loss is shortened (without it, only an infinite one)",
-    "restraint": "a step that bends does not raise the scale; two in a row that went too far lower it",
+    "restraint": "a step that bends does not raise the scale; some in a row that went too far lower it",
     "gentle": "in the first hundred losses steps of Adam, or of what is like it, must bend less",
     "climb": "the scale may double at a probe, first and after straight probes (without it, times 1.2)",
     "pace": "with SGD's momentum the scale rises no faster than it shows what a rise does",
