@@ -1,5 +1,7 @@
 """The units of the loss and of the parameters do not matter, and the zero of the loss hardly does."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -79,6 +81,18 @@ def test_a_loss_with_another_zero_trains_as_well(name, zero):
 def test_tiny_and_huge_losses_train_as_well_as_others(name, unit):
     losses, _ = trained(name, unit)
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_training_goes_on_where_squares_of_gradients_overflow_single_precision(is_sparse):
+    """So it is after an explosion. The slope, a sum of such products, used to be no number."""
+    table = nn.Embedding(4, 2, sparse=is_sparse)
+    nn.init.constant_(table.weight, 1e18)
+    optimizer = torch.optim.SGD(table.parameters(), lr=1.0)
+    opt, rows = ProbStep(optimizer), torch.tensor([0, 1, 1])
+    losses = [opt.step(lambda: 10 * table(rows).square().sum()).item() for _ in range(30)]
+    assert math.isfinite(opt.last_probe.slope)
+    assert losses[-1] < 1e-3 * losses[0]
 
 
 @pytest.mark.parametrize("name", BASES)

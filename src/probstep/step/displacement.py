@@ -15,7 +15,15 @@ from torch import Tensor, optim
 
 from .joint import bases_of, owner_of
 from .kept import put_back
-from .moved import Moved, begin_all, pieces_of, products_of, real, single_or_double
+from .moved import (
+    Moved,
+    begin_all,
+    pieces_of,
+    products_in_double,
+    products_of,
+    real,
+    single_or_double,
+)
 from .ranks import ALONE, Ranks, local
 from .scalars import pack, total
 
@@ -96,10 +104,11 @@ class Displacement:
         return self._whole_slope(of_loss, grad_scale, sign)
 
     def sizes(
-        self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0
+        self, grad_scale: float | Tensor = 1.0, *, sign: float = 1.0, in_double: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return phi, |g|^2 and |v|^2 in one pass over the parameters: three take twice as long."""
-        of_loss, gradient, length = products_of(self.moved)
+        products = products_in_double if in_double else products_of
+        of_loss, gradient, length = products(self.moved)
         return self._whole_slope(of_loss, grad_scale, sign), gradient, length
 
     def squares(self) -> Tensor:

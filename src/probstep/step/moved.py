@@ -13,7 +13,7 @@ from torch import Tensor, optim
 
 from .kept import copies_of, has_step_of_class
 from .ranks import Ranks, local
-from .scalars import total, totals, totals_at_once
+from .scalars import total, totals, totals_at_once, wide
 
 # The steps of optimizers whose `weight_decay` is the gradient of a penalty, hence part of the objective,
 # and whose step depends on the parameters through it alone. (In any other, decay is in the displacement
@@ -158,6 +158,21 @@ def products_of(moved: Sequence[Moved]) -> Sequence[Tensor]:
         return totals_at_once(slope, gradient, length)
     for m in moved:
         m.add_products(slope, gradient, length)
+    return totals(slope, gradient, length)
+
+
+def products_in_double(moved: Sequence[Moved]) -> Sequence[Tensor]:
+    """Return what `products_of` does, where numbers of single precision overflow: it takes longer."""
+    slope: Parts = []
+    gradient: Parts = []
+    length: Parts = []
+    for m in moved:
+        grad = m.grad.to_dense() if m.grad.is_sparse else m.grad
+        step = m.origin.expand_as(m.after) - m.after
+        g, v = (wide(real(vector)).reshape(-1) for vector in (grad, step))
+        slope.append(m.share * torch.dot(g, v))
+        gradient.append(m.share * torch.dot(g, g))
+        length.append(m.share * torch.dot(v, v))
     return totals(slope, gradient, length)
 
 

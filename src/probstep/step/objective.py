@@ -64,9 +64,9 @@ class Objective(NamedTuple):
             return moved.slope_along_momentum(self.grad_scale)
         return moved.slope(self.grad_scale, sign=self.sign)
 
-    def measure(self, moved: Displacement) -> tuple[Tensor, ...]:
+    def measure(self, moved: Displacement, *, in_double: bool = False) -> tuple[Tensor, ...]:
         """Return that slope, and with norms the squares of the gradient and of the displacement."""
         if not self.with_norms:
             return (self.slope(moved),)
-        phi, *squares = moved.sizes(self.grad_scale, sign=self.sign)
+        phi, *squares = moved.sizes(self.grad_scale, sign=self.sign, in_double=in_double)
         return (self.slope(moved) if self.along_momentum else phi), *squares

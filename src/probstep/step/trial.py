@@ -175,12 +175,12 @@ class Trial:
 
     def _read(self, *shares: Tensor) -> tuple[Proposal, list[float]]:
         """Sum over the ranks and read in one transfer: the step, and the shares given."""
-        if self._step_factor is None:
-            numbers, factor = self._ranks.read(*self._shares, *shares), 1.0
-        else:  # the same on every rank, hence no share
-            totals = self._ranks.total(pack(*self._shares, *shares))
-            *numbers, factor = pack(*totals, self._step_factor).tolist()
+        numbers, factor = self._totals(shares)
         count = len(self._shares)
+        if count > 1 and not all(map(math.isfinite, numbers[:count])):
+            # Where training has exploded, products of single precision overflow.
+            self._take_sizes(*self._objective.measure(self._attempt.moved, in_double=True))
+            numbers, factor = self._totals(shares)
         slope, *sizes = numbers[:count]
         before = self._before
         step = Proposal(
@@ -193,6 +193,15 @@ class Trial:
             step_factor=factor,
         )
         return step, numbers[count:]
+
+    def _totals(self, shares: Sequence[Tensor]) -> tuple[list[float], float]:
+        """Return the sums over the ranks, of the sizes and of the shares given, and the step's factor."""
+        if self._step_factor is None:
+            return self._ranks.read(*self._shares, *shares), 1.0
+        # The factor is the same on every rank, hence no share.
+        totals = self._ranks.total(pack(*self._shares, *shares))
+        *numbers, factor = pack(*totals, self._step_factor).tolist()
+        return numbers, factor
 
     def _norms(self, sizes: list[float]) -> Norms | None:
         if not sizes:
