@@ -29,7 +29,7 @@ SIZE = HEAD + MOST_ROWS * COLUMNS + MOST_EVENTS * FIELDS
 # Their places are their numbers in a checkpoint: new ones go to the end.
 LIMITS = ("", "nothing", "search", "curvature", "noise", "surprise", "max_lr", "momentum")
 NOISE = LIMITS.index("noise")
-EVENTS = ("search", "searched again", "rejected", "new level", "not finite", "restarted")
+EVENTS = ("search", "searched again", "rejected", "new level", "not finite", "restarted", "held back")
 
 
 class Event(NamedTuple):
@@ -39,8 +39,9 @@ class Event(NamedTuple):
         number: How many events there have been, this one included.
         step: When: 1 is the first step.
         name: "search" (the first search), "searched again", "rejected" (a step was shortened), "new
-            level" (of the loss), "not finite" (loss or gradients), or "restarted" (a rate beyond all
-            that was known, layers unfrozen, a group added: the rule forgets what it found).
+            level" (of the loss), "not finite" (loss or gradients), "restarted" (a rate beyond all that
+            was known, layers unfrozen, a group added: the rule forgets what it found), or "held back"
+            (the loss of a step without a probe was so high that only a part of it was taken).
         value: The scale that a search found, how many lengths were rejected, or the loss; NaN without.
     """
 

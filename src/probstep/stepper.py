@@ -272,10 +272,12 @@ class Stepper:
             memory.pending = sign * value
         if value is not None:
             history.write(memory.steps, memory.scale, rate, value)
+            if taken.part < 1.0:
+                history.add("held back", memory.steps, value)
             # A rate that is too high lets losses grow at every step, so the rule hears them at once.
             # With momentum the next step still goes where a surprising batch has pushed: a probe of it
-            # would say more of that batch than of the rate.
-            if not has_momentum(groups):
+            # would say more of that batch than of the rate. After an explosion it must be probed.
+            if taken.part < 1.0 or not has_momentum(groups):
                 self._tell_rule(memory)
         else:  # read a step later, where reading would wait for a device
             history.open(memory.steps, memory.scale, rate)

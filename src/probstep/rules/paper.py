@@ -101,6 +101,10 @@ class PaperRule:
         """Return 1: Algorithm 1 learns from probes alone."""
         return 1.0
 
+    def part_to_take(self, state: PaperState, loss: float) -> float:  # noqa: ARG002
+        """Return 1: Algorithm 1 takes whole steps."""
+        return 1.0
+
     def is_new_level(self, state: PaperState) -> bool:  # noqa: ARG002
         """Say no: Algorithm 1 is told no losses."""
         return False

@@ -177,6 +177,10 @@ class Rule(Protocol):
         """Learn from the loss of a step, told one step later; return a factor for the scale."""
         ...
 
+    def part_to_take(self, state: Any, loss: float) -> float:
+        """Return the part of a step without a probe to take, where its loss is known before it."""
+        ...
+
     def is_new_level(self, state: Any) -> bool:
         """Say whether the loss that was told last began another level of losses, for the history."""
         ...

@@ -195,7 +195,7 @@ class Trial:
         return step, numbers[count:]
 
     def _totals(self, shares: Sequence[Tensor]) -> tuple[list[float], float]:
-        """Return the sums over the ranks, of the sizes and of the shares given, and the step's factor."""
+        """Return the sums over the ranks of the sizes and of the shares given, and the step's factor."""
         if self._step_factor is None:
             return self._ranks.read(*self._shares, *shares), 1.0
         # The factor is the same on every rank, hence no share.

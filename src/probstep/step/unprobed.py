@@ -12,7 +12,8 @@ from torch import Tensor
 from ..memory import Memory
 from .adapt import Parts, begin_step, factors_of, prepare
 from .arrival import Arrived
-from .base import step_at
+from .base import sign_of, step_at
+from .due import is_listening
 from .finite import are_finite, found_on_device, is_on_host, skipping
 from .objective import Objective
 from .ranks import Ranks
@@ -26,12 +27,14 @@ class Unprobed(NamedTuple):
         found: A flag on the device, not read here, by which the base skips its step; None without one.
         is_guarded: A batch that is not finite does not touch parameters and moments.
         loss: The loss, if it lay on the host and was read.
+        part: The part of it that was taken; less than 1 if that loss exploded.
     """
 
     is_taken: bool = True
     found: Tensor | None = None
     is_guarded: bool = True
     loss: float | None = None
+    part: float = 1.0
 
 
 TAKEN = Unprobed()
@@ -42,7 +45,7 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
     if not is_on_host(parts.base):
         found = found_on_device(parts.base)
         with skipping(parts.base, found):
-            _take(parts, memory, arrived, ranks)
+            _take(parts, memory, arrived, ranks, memory.scale)
         return Unprobed(found=found, is_guarded=found is not None)
     loss, value = arrived.loss, 0.0
     if loss is not None:
@@ -50,21 +53,23 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
     is_finite = math.isfinite(value) and are_finite(parts.base)
     if ranks.size > 1:  # all decide alike
         is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
-    is_read = loss is not None and not loss.dim() and ranks.size == 1
+    is_read, part = loss is not None and not loss.dim() and ranks.size == 1, 1.0
     if is_finite:
-        _take(parts, memory, arrived, ranks)
-    return Unprobed(is_finite, loss=value if is_read else None)
+        if is_read and is_listening(parts.rule, memory):
+            part = parts.rule.part_to_take(memory.rule, sign_of(parts.base) * value)
+        _take(parts, memory, arrived, ranks, part * memory.scale)
+    return Unprobed(is_finite, loss=value if is_read else None, part=part)
 
 
-def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
+def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks, scale: float) -> None:
     if parts.stretch is None or arrived.loss is None:
         factors = None if parts.members is None else factors_of(parts, memory)
-        step_at(parts.base, memory.scale, factors)
+        step_at(parts.base, scale, factors)
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
     with begin_step(parts, memory, ranks) as attempt:
         f = objective.before(arrived.loss, attempt.moved)
         prepare(parts, memory, attempt, ranks)
-        attempt.take(memory.scale)
+        attempt.take(scale)
         phi = objective.slope(attempt.moved)
         _, memory.bound = parts.stretch.apply(attempt, arrived.loss, f, phi, ranks, memory.bound)

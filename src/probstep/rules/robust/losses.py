@@ -44,6 +44,27 @@ def notice(
     return back * limits.bounded(settings, state, scale, setting)
 
 
+def part_to_take(settings: Settings, state: RobustState, loss: float) -> float:
+    """Return the part of a step without a probe to take, whose own loss is known before it.
+
+    It is 1, unless the loss is a surprise and more than ten times as large as usual: then the step is as
+    much shorter as the loss is larger than that. Most likely the batch is bad, and its gradient far
+    larger than any before.
+
+    >>> from probstep import RobustRule
+    >>> state = RobustRule().init()
+    >>> for loss in (1.0, 1.1, 0.9, 1.0, 1.1):
+    ...     _ = notice(RobustRule(), state, loss, 0.1, Setting())
+    >>> [round(part_to_take(RobustRule(), state, loss), 2) for loss in (5.0, 100.0)]
+    [1.0, 0.1]
+    """
+    most = alarm.EXPLOSION * bound.size(state.bound)
+    if loss <= most or not most or "caution" in settings.without:
+        return 1.0
+    is_surprise = alarm.unsurprising(state.alarm, loss, state.losses + 1) < loss
+    return most / loss if is_surprise else 1.0
+
+
 def search_again(settings: Settings, state: RobustState) -> None:
     """Forget everything that is measured in units of the rate; the losses stay known."""
     _, per_step = settings.budget
