@@ -29,7 +29,15 @@ SIZE = HEAD + MOST_ROWS * COLUMNS + MOST_EVENTS * FIELDS
 # Their places are their numbers in a checkpoint: new ones go to the end.
 LIMITS = ("", "nothing", "search", "curvature", "noise", "surprise", "max_lr", "momentum")
 NOISE = LIMITS.index("noise")
-EVENTS = ("search", "searched again", "rejected", "new level", "not finite", "restarted", "held back")
+EVENTS = (
+    "search",
+    "searched again",
+    "rejected",
+    "new level",
+    "not finite",
+    "restarted",
+    "held back",
+)
 
 
 class Event(NamedTuple):

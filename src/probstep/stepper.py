@@ -34,7 +34,7 @@ from .step.hooks import Overhears
 from .step.joint import bases_of, name_of
 from .step.observe import BARE, observe
 from .step.ranks import Parallel, Ranks
-from .step.unprobed import TAKEN, Unprobed, step_unprobed
+from .step.unprobed import TAKEN, Unprobed, is_held_back, step_unprobed
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -175,6 +175,8 @@ class Stepper:
         if ranks.size > 1:
             self._parallel.see((self._model, *self._parts.tape.modules))
             self._parallel.refuse_join()
+        if is_probed and is_held_back(self._parts, memory, arrived, ranks):
+            is_probed = False
         batch, taken = arrived.batch if is_probed else None, TAKEN
         if batch is not None:
             self._probe(memory, batch, ranks)

@@ -378,7 +378,7 @@ def answers(rule, steps=400, setting=PLAIN):
         resolution = abs(slope) if k % 100 > 90 else 0.0  # probes that see nothing
         step = Proposal(loss, slope, resolution, scale, setting, Norms(gradient, length))
         given += judged(rule, state, step, bent)
-        given.append(rule.part_to_take(state, loss))
+        given.append(rule.part_to_take(state, loss, is_probed=False))
         given.append(rule.notice(state, loss, scale, setting))
     return given
 

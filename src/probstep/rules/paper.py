@@ -101,7 +101,7 @@ class PaperRule:
         """Return 1: Algorithm 1 learns from probes alone."""
         return 1.0
 
-    def part_to_take(self, state: PaperState, loss: float) -> float:  # noqa: ARG002
+    def part_to_take(self, state: PaperState, loss: float, *, is_probed: bool) -> float:  # noqa: ARG002
         """Return 1: Algorithm 1 takes whole steps."""
         return 1.0
 

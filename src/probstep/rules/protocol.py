@@ -177,8 +177,11 @@ class Rule(Protocol):
         """Learn from the loss of a step, told one step later; return a factor for the scale."""
         ...
 
-    def part_to_take(self, state: Any, loss: float) -> float:
-        """Return the part of a step without a probe to take, where its loss is known before it."""
+    def part_to_take(self, state: Any, loss: float, *, is_probed: bool) -> float:
+        """Return the part of a step to take, where its own loss is known before it.
+
+        A step of which only a part is taken is not probed, although that was due.
+        """
         ...
 
     def is_new_level(self, state: Any) -> bool:

@@ -138,9 +138,9 @@ class WatchRule:
         del proposal
         return 1.0
 
-    def part_to_take(self, state: WatchState, loss: float) -> float:
+    def part_to_take(self, state: WatchState, loss: float, *, is_probed: bool) -> float:
         """Return 1: a step that is watched is the user's own."""
-        del state, loss
+        del state, loss, is_probed
         return 1.0
 
     def complaint(self, state: WatchState) -> str:

@@ -55,10 +55,27 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
         is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
     is_read, part = loss is not None and not loss.dim() and ranks.size == 1, 1.0
     if is_finite:
-        if is_read and is_listening(parts.rule, memory):
-            part = parts.rule.part_to_take(memory.rule, sign_of(parts.base) * value)
+        if is_read:
+            part = _part_to_take(parts, memory, value, is_probed=False)
         _take(parts, memory, arrived, ranks, part * memory.scale)
     return Unprobed(is_finite, loss=value if is_read else None, part=part)
+
+
+def is_held_back(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> bool:
+    """Say whether a step is not probed although that was due, because its own loss explodes."""
+    loss = arrived.loss
+    is_known = loss is not None and loss.is_cpu and not loss.dim() and ranks.size == 1
+    if loss is None or not is_known or parts.rule.is_searching(memory.rule):
+        return False
+    value = loss.item()
+    return math.isfinite(value) and _part_to_take(parts, memory, value, is_probed=True) < 1.0
+
+
+def _part_to_take(parts: Parts, memory: Memory, loss: float, *, is_probed: bool) -> float:
+    if not is_listening(parts.rule, memory):
+        return 1.0
+    loss *= sign_of(parts.base)
+    return parts.rule.part_to_take(memory.rule, loss, is_probed=is_probed)
 
 
 def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks, scale: float) -> None:

@@ -44,25 +44,32 @@ def notice(
     return back * limits.bounded(settings, state, scale, setting)
 
 
-def part_to_take(settings: Settings, state: RobustState, loss: float) -> float:
-    """Return the part of a step without a probe to take, whose own loss is known before it.
+def part_to_take(
+    settings: Settings, state: RobustState, loss: float, *, is_probed: bool
+) -> float:
+    """Return the part of a step to take, whose own loss is known before it.
 
     It is 1, unless the loss is a surprise and more than ten times as large as usual: then the step is as
-    much shorter as the loss is larger than that. Most likely the batch is bad, and its gradient far
-    larger than any before.
+    much shorter as the loss is larger than usual. Most likely the batch is bad, and its gradient as much
+    larger as its loss. A probe of it would say nothing about other batches, unless it is the answer to a
+    question: then the batches may all be like that now.
 
+    >>> from functools import partial
     >>> from probstep import RobustRule
     >>> state = RobustRule().init()
     >>> for loss in (1.0, 1.1, 0.9, 1.0, 1.1):
     ...     _ = notice(RobustRule(), state, loss, 0.1, Setting())
-    >>> [round(part_to_take(RobustRule(), state, loss), 2) for loss in (5.0, 100.0)]
-    [1.0, 0.1]
+    >>> take = partial(part_to_take, RobustRule(), state, is_probed=False)
+    >>> round(take(5.0), 2), round(take(100.0), 2)
+    (1.0, 0.01)
     """
-    most = alarm.EXPLOSION * bound.size(state.bound)
-    if loss <= most or not most or "caution" in settings.without:
+    usual = bound.size(state.bound)
+    is_explosion = 0 < alarm.EXPLOSION * usual < loss
+    is_answer = is_probed and state.alarm.is_asking
+    if not is_explosion or is_answer or "caution" in settings.without:
         return 1.0
     is_surprise = alarm.unsurprising(state.alarm, loss, state.losses + 1) < loss
-    return most / loss if is_surprise else 1.0
+    return usual / loss if is_surprise else 1.0
 
 
 def search_again(settings: Settings, state: RobustState) -> None:

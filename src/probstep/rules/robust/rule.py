@@ -44,7 +44,7 @@ PARTS = {
     "rises": "without momentum five rises of the loss in a row, or a rise to ten times, ask for a probe",
     "level": "surprises in short order begin these averages anew",
     "explosion": "a loss ten times as large as usual is followed by a probe, whatever the budget says",
-    "caution": "of a step without a probe whose own loss is an explosion only a part is taken",
+    "caution": "of a step whose own loss explodes only a part is taken, and the next one is probed",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
     "wall": "with SGD a step too far whose noise costs more than the loss is shortened at once",
@@ -137,9 +137,9 @@ class RobustRule:
         """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
         return losses.notice(self, state, loss, scale, setting)
 
-    def part_to_take(self, state: RobustState, loss: float) -> float:
-        """Return the part of a step without a probe to take: less than 1 if its own loss explodes."""
-        return losses.part_to_take(self, state, loss)
+    def part_to_take(self, state: RobustState, loss: float, *, is_probed: bool) -> float:
+        """Return the part of a step to take: less than 1 if its own loss explodes."""
+        return losses.part_to_take(self, state, loss, is_probed=is_probed)
 
     def is_new_level(self, state: RobustState) -> bool:
         """Say whether the averages of the loss began anew with the last loss, not with the first."""
