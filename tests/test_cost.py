@@ -59,6 +59,7 @@ def test_an_unprobed_step_reads_nothing_from_a_device_other_than_the_cpu(setting
 def on_a_device(monkeypatch):
     """Let a probed step do what it does where reading has a price."""
     monkeypatch.setattr("probstep.step.adapt.is_on_host", lambda _: False)
+    monkeypatch.setattr("probstep.step.unprobed.is_on_host", lambda _: False)
     monkeypatch.setattr("probstep.step.ranks.are_on_host", lambda _: False)
 
 

@@ -28,7 +28,18 @@ def test_ordinary_rows_are_left_out_without_their_data():
 def test_the_whole_rule_and_each_part_are_run_once_and_packed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "train", partial(train, steps=3))
     out, packed = tmp_path / "out.jsonl", tmp_path / "packed.jsonl.gz"
-    words = ["--parts", PART, "--only", "permuted-pixels", "--out", str(out), "--to", str(packed)]
+    words = [
+        "--seeds",
+        "2",
+        "--parts",
+        PART,
+        "--only",
+        "permuted-pixels",
+        "--out",
+        str(out),
+        "--to",
+        str(packed),
+    ]
     ablations.main(words)
     first = out.read_text()
     assert {r["label"]: r["status"] for r in read(packed)} == {
@@ -39,4 +50,4 @@ def test_the_whole_rule_and_each_part_are_run_once_and_packed(tmp_path, monkeypa
     assert not any("trace" in r for r in read(packed))
     ablations.main(words)
     assert out.read_text() == first
-    assert "2 runs" in capsys.readouterr().out
+    assert "4 runs" in capsys.readouterr().out

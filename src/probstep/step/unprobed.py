@@ -63,15 +63,17 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
 
 def is_held_back(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> bool:
     """Say whether a step is not probed although that was due, because its own loss explodes."""
-    loss = arrived.loss
-    is_known = loss is not None and loss.is_cpu and not loss.dim() and ranks.size == 1
-    if loss is None or not is_known or parts.rule.is_searching(memory.rule):
+    loss, rule = arrived.loss, parts.rule
+    if loss is None or loss.dim() or ranks.size > 1 or not is_on_host(parts.base):
+        return False
+    if rule.is_searching(memory.rule) or not is_listening(rule, memory):
         return False
     value = loss.item()
     return math.isfinite(value) and _part_to_take(parts, memory, value, is_probed=True) < 1.0
 
 
 def _part_to_take(parts: Parts, memory: Memory, loss: float, *, is_probed: bool) -> float:
+    """Return the part of a step to take, by its own loss."""
     if not is_listening(parts.rule, memory):
         return 1.0
     loss *= sign_of(parts.base)

@@ -44,9 +44,7 @@ def notice(
     return back * limits.bounded(settings, state, scale, setting)
 
 
-def part_to_take(
-    settings: Settings, state: RobustState, loss: float, *, is_probed: bool
-) -> float:
+def part_to_take(settings: Settings, state: RobustState, loss: float, *, is_probed: bool) -> float:
     """Return the part of a step to take, whose own loss is known before it.
 
     It is 1, unless the loss is a surprise and more than ten times as large as usual: then the step is as
