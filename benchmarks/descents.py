@@ -29,7 +29,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "robust-rule.md"
 BEGIN, END = "<!-- descents: begin -->\n\n", "\n<!-- descents: end -->"
 SEEDS, STEPS, SPREAD = 12, 500, 1.3
 FLOOR, FAILED = 0.01, 1.5  # as for hazards
-PARTS = ("", "smooth", "rises", "explosion", "shortening", "restraint", "wall", "pace", "regain")
+PARTS = (
+    *("", "smooth", "rises", "explosion", "caution", "shortening", "restraint", "wall", "pace"),
+    "regain",
+)
 Start = Callable[[list[nn.Parameter]], Optimizer]
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from probstep import ProbStep
+from probstep import Every, ProbStep
 from probstep.rules import PaperRule, RobustRule
 from probstep.rules.protocol import Setting
 
@@ -85,6 +85,41 @@ def test_the_step_after_one_that_was_held_back_is_probed(name):
     before = opt.metrics()["probe_forwards"]
     opt.step(lambda: weight.square().sum())
     assert opt.metrics()["probe_forwards"] > before
+
+
+@pytest.mark.filterwarnings("ignore:ProbStep.step.. got no way to evaluate")
+@pytest.mark.parametrize("way", ["every seventh", "never"])
+def test_momentum_keeps_nothing_of_a_bad_batch_where_the_next_step_is_not_probed(way):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1))
+    opt = ProbStep(BASES["momentum"](net.parameters()), probe=Every(7))
+    losses = []
+    for step, (x, y) in enumerate(batches(200)):
+        x = FACTOR * x if step == BAD_AT else x
+        opt.zero_grad()
+        loss = mse_loss(net(x), y)
+        loss.backward()
+        again = {"reevaluate": lambda x=x, y=y: mse_loss(net(x), y)}
+        is_given = way == "every seventh" or step < BAD_AT
+        opt.step(loss=loss, **(again if is_given else {}))
+        losses.append(loss.item())
+    assert losses[BAD_AT] > 1e3 * losses[BAD_AT - 1]
+    assert sum(losses[-10:]) < 2 * sum(losses[BAD_AT - 10 : BAD_AT])
+
+
+def test_rare_batches_that_are_hard_are_learnt_all_the_same():
+    torch.manual_seed(0)
+    net, every = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 1)), 30
+    opt, hard = ProbStep(torch.optim.SGD(net.parameters(), lr=0.05)), []
+    for step in range(80 * every):
+        is_hard = step % every == every - 1
+        x = torch.randn(16, 20)
+        x[:, 0] = 3.0 * is_hard
+        y = 3.0 * is_hard + 0.1 * torch.randn(16, 1)
+        loss = opt.step(lambda x=x, y=y: mse_loss(net(x), y))
+        hard += [loss.item()] if is_hard else []
+    assert "held back" in {event.name for event in opt.history().events}
+    assert sum(hard[-5:]) < 0.01 * sum(hard[:5])
 
 
 def test_nothing_is_held_back_where_losses_were_zero_so_far_or_are_few():

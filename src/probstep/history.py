@@ -49,7 +49,7 @@ class Event(NamedTuple):
         name: "search" (the first search), "searched again", "rejected" (a step was shortened), "new
             level" (of the loss), "not finite" (loss or gradients), "restarted" (a rate beyond all that
             was known, layers unfrozen, a group added: the rule forgets what it found), or "held back"
-            (the loss of a step without a probe was so high that only a part of it was taken).
+            (the loss of a step was so high that its gradients were scaled down).
         value: The scale that a search found, how many lengths were rejected, or the loss; NaN without.
     """
 

@@ -176,7 +176,7 @@ class Stepper:
             self._parallel.see((self._model, *self._parts.tape.modules))
             self._parallel.refuse_join()
         if is_probed and is_held_back(self._parts, memory, arrived, ranks):
-            is_probed = False
+            is_probed = self._is_probed = False
         batch, taken = arrived.batch if is_probed else None, TAKEN
         if batch is not None:
             self._probe(memory, batch, ranks)
@@ -200,7 +200,8 @@ class Stepper:
             memory.scale *= factor
             is_new_level = rule.is_new_level(memory.rule)
             if factor < 1.0 or is_new_level:
-                memory.history.hear(memory.steps, loss, factor, is_new_level=is_new_level)
+                told = sign_of(self._parts.base) * loss  # as the user knows it
+                memory.history.hear(memory.steps, told, factor, is_new_level=is_new_level)
 
     def _with_loss(self, memory: Memory, arrived: Arrived, *, is_probed: bool) -> Arrived:
         """Compute the loss, if nobody gave it and the step needs it."""

@@ -69,6 +69,21 @@ def gradients_are_zero(optimizer: optim.Optimizer) -> bool:
     return not any((g._values() if g.is_sparse else g).any().item() for g in found)
 
 
+def scale_gradients(optimizer: optim.Optimizer, factor: float) -> None:
+    """Multiply all gradients, as clipping does.
+
+    >>> w = torch.nn.Parameter(torch.ones(2))
+    >>> w.grad = torch.ones(1).expand(2)
+    >>> scale_gradients(torch.optim.SGD([w]), 0.5)
+    >>> w.grad
+    tensor([0.5000, 0.5000])
+    """
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                p.grad = p.grad * factor  # not in place: it may be expanded, or kept by the user
+
+
 def _is_finite(grad: Tensor) -> bool:
     grad = grad._values() if grad.is_sparse else grad
     grad = torch.view_as_real(grad.resolve_conj()) if grad.is_complex() else grad

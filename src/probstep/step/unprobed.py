@@ -14,7 +14,7 @@ from .adapt import Parts, begin_step, factors_of, prepare
 from .arrival import Arrived
 from .base import sign_of, step_at
 from .due import is_listening
-from .finite import are_finite, found_on_device, is_on_host, skipping
+from .finite import are_finite, found_on_device, is_on_host, scale_gradients, skipping
 from .objective import Objective
 from .ranks import Ranks
 
@@ -27,7 +27,7 @@ class Unprobed(NamedTuple):
         found: A flag on the device, not read here, by which the base skips its step; None without one.
         is_guarded: A batch that is not finite does not touch parameters and moments.
         loss: The loss, if it lay on the host and was read.
-        part: The part of it that was taken; less than 1 if that loss exploded.
+        part: By what its gradients were multiplied: less than 1 if that loss exploded.
     """
 
     is_taken: bool = True
@@ -45,7 +45,7 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
     if not is_on_host(parts.base):
         found = found_on_device(parts.base)
         with skipping(parts.base, found):
-            _take(parts, memory, arrived, ranks, memory.scale)
+            _take(parts, memory, arrived, ranks)
         return Unprobed(found=found, is_guarded=found is not None)
     loss, value = arrived.loss, 0.0
     if loss is not None:
@@ -57,7 +57,9 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
     if is_finite:
         if is_read:
             part = _part_to_take(parts, memory, value, is_probed=False)
-        _take(parts, memory, arrived, ranks, part * memory.scale)
+        if part < 1.0:
+            scale_gradients(parts.base, part)
+        _take(parts, memory, arrived, ranks)
     return Unprobed(is_finite, loss=value if is_read else None, part=part)
 
 
@@ -80,15 +82,15 @@ def _part_to_take(parts: Parts, memory: Memory, loss: float, *, is_probed: bool)
     return parts.rule.part_to_take(memory.rule, loss, is_probed=is_probed)
 
 
-def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks, scale: float) -> None:
+def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:
     if parts.stretch is None or arrived.loss is None:
         factors = None if parts.members is None else factors_of(parts, memory)
-        step_at(parts.base, scale, factors)
+        step_at(parts.base, memory.scale, factors)
         return
     objective = Objective.of(parts.base, arrived.grad_scale, ranks, parts.rule)
     with begin_step(parts, memory, ranks) as attempt:
         f = objective.before(arrived.loss, attempt.moved)
         prepare(parts, memory, attempt, ranks)
-        attempt.take(scale)
+        attempt.take(memory.scale)
         phi = objective.slope(attempt.moved)
         _, memory.bound = parts.stretch.apply(attempt, arrived.loss, f, phi, ranks, memory.bound)

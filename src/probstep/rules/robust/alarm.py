@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from ...plain import FINITE, refuse_outside
-from .numbers import FEW, HUNDREDTH, RARE, TENTH, TWENTIETH
+from .numbers import DOUBLE, FEW, HUNDREDTH, RARE, TENTH, TWENTIETH
 
 SURPRISE = float(RARE)  # standard deviations above the mean loss
 ROUNDING = 1e-6  # relative; a loss that has stood still has no deviation, only rounding
@@ -22,6 +22,10 @@ FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
 EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be ten times this
 RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
+OWN_AND_NEXT = int(
+    DOUBLE
+)  # losses: that of a step which was held back, and the one that shows what it did
+LENIENCE = 1 / TENTH  # times: so much more of the next such step is taken if that one did no harm
 TRUST = float(RARE)  # probes beyond the budget that may be for nothing; later one more in 100 steps
 
 
@@ -39,6 +43,9 @@ class Alarm:
         is_asking: Whether no probe has answered the last one yet.
         is_exploding: Whether the next probe must not wait for a budget.
         trust: How many such probes may still be for nothing.
+        held: How many losses are to be told until the one after a step that was held back.
+        held_loss: The loss of that step.
+        lenience: How many times more of such a step is taken than of the first one.
     """
 
     mean: float = 0.0
@@ -50,6 +57,9 @@ class Alarm:
     is_asking: bool = False
     is_exploding: bool = False
     trust: float = TRUST
+    held: int = 0
+    held_loss: float = 0.0
+    lenience: float = 1.0
 
     def __post_init__(self) -> None:
         refuse_outside(
@@ -61,6 +71,9 @@ class Alarm:
             rises=(0, math.inf),
             low=(-math.inf, math.inf),
             trust=(0.0, TRUST),
+            held=(0, OWN_AND_NEXT),
+            held_loss=FINITE,
+            lenience=(1.0, FINITE[1]),
         )
 
 
@@ -182,6 +195,36 @@ def spend_trust(alarm: Alarm, price: float, *, leaving: float = 0.0) -> bool:
         return False
     alarm.trust -= price
     return True
+
+
+def hold_back(alarm: Alarm, loss: float, usual: float) -> float:
+    """Return the part to take of a step whose loss explodes; the loss after it shows what that did.
+
+    What was learnt from such steps holds up to twice their loss.
+
+    >>> alarm = Alarm()
+    >>> for loss in (50.0, 50.0, 50.0, 200.0):
+    ...     print(hold_back(alarm, loss, usual=1.0))
+    ...     for did_harm in (True, False):  # its own loss, and the next one
+    ...         learn_from_held_back(alarm, did_harm=did_harm)
+    0.02
+    0.2
+    1.0
+    0.005
+    """
+    if loss > DOUBLE * alarm.held_loss:
+        alarm.lenience = 1.0
+    alarm.held, alarm.held_loss = OWN_AND_NEXT, loss
+    return min(1.0, alarm.lenience * usual / loss)
+
+
+def learn_from_held_back(alarm: Alarm, *, did_harm: bool) -> None:
+    """Take more of the next step that is held back if the loss after the last was usual; else less."""
+    if alarm.held:
+        alarm.held -= 1
+        if not alarm.held:
+            more = alarm.lenience * LENIENCE
+            alarm.lenience = max(1.0, alarm.lenience / LENIENCE) if did_harm else min(more, HUGE)
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

@@ -29,6 +29,7 @@ def notice(
         search_again(settings, state)
         state.losses = 0
     is_surprise, is_new_level = _average(settings, state, loss)
+    alarm.learn_from_held_back(state.alarm, did_harm=is_surprise)
     back = _given_back(state, scale, is_surprise=is_surprise)
     scale *= back
     _ask(settings, state, loss, setting, is_surprise=is_surprise)
@@ -47,10 +48,11 @@ def notice(
 def part_to_take(settings: Settings, state: RobustState, loss: float, *, is_probed: bool) -> float:
     """Return the part of a step to take, whose own loss is known before it.
 
-    It is 1, unless the loss is a surprise and more than ten times as large as usual: then the step is as
-    much shorter as the loss is larger than usual. Most likely the batch is bad, and its gradient as much
-    larger as its loss. A probe of it would say nothing about other batches, unless it is the answer to a
-    question: then the batches may all be like that now.
+    It is 1, unless the loss is a surprise and more than ten times as large as usual: then the gradient
+    counts as much less as the loss is larger than usual. Most likely the batch is bad, and its gradient
+    as much larger as its loss. But it may be a rare one that is hard, and is to be learnt: each time
+    that the loss after it is as usual the next one counts ten times as much. A probe of such a batch
+    would say nothing about others, unless it is the answer to a question: then all may be like that.
 
     >>> from functools import partial
     >>> from probstep import RobustRule
@@ -64,10 +66,11 @@ def part_to_take(settings: Settings, state: RobustState, loss: float, *, is_prob
     usual = bound.size(state.bound)
     is_explosion = 0 < alarm.EXPLOSION * usual < loss
     is_answer = is_probed and state.alarm.is_asking
-    if not is_explosion or is_answer or "caution" in settings.without:
+    if not is_explosion or is_answer or {"caution", "surprise"} & settings.without:
         return 1.0
-    is_surprise = alarm.unsurprising(state.alarm, loss, state.losses + 1) < loss
-    return usual / loss if is_surprise else 1.0
+    if not alarm.unsurprising(state.alarm, loss, state.losses + 1) < loss:
+        return 1.0
+    return alarm.hold_back(state.alarm, loss, usual)
 
 
 def search_again(settings: Settings, state: RobustState) -> None:

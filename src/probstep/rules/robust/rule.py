@@ -44,7 +44,7 @@ PARTS = {
     "rises": "without momentum five rises of the loss in a row, or a rise to ten times, ask for a probe",
     "level": "surprises in short order begin these averages anew",
     "explosion": "a loss ten times as large as usual is followed by a probe, whatever the budget says",
-    "caution": "of a step whose own loss explodes only a part is taken, and the next one is probed",
+    "caution": "the gradient of a step whose own loss explodes counts only in part",
     "reserve": "forward passes are kept for surprises and for great doubt",
     "again": "after probes that saw nothing the rule searches again",
     "wall": "with SGD a step too far whose noise costs more than the loss is shortened at once",

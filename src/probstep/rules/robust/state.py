@@ -118,6 +118,9 @@ NOT_KNOWN_YET = {
         "low": 0.0,
         "is_exploding": False,
         "trust": TRUST,
+        "held": 0,
+        "held_loss": 0.0,
+        "lenience": 1.0,
     },
 }
 
