@@ -183,6 +183,43 @@ def bad_batches(
     return build
 
 
+def stretch_of_regression(factor: float, make: Make) -> Callable[[int], Training]:
+    """Return what builds a regression with 15 batches in a row whose inputs are far too large."""
+
+    def build(seed: int) -> Training:
+        x, y = regression(35)
+        x = x / x.std(0)
+        net, draw = make(), sampler(x, y, 16, seed)
+
+        def batch(t: int) -> Batch:
+            a, b = draw(t)
+            return (factor * a, b) if 300 <= t < 315 else (a, b)
+
+        return supervised(net, batch, 900, mean_loss(net, (x, y), F.mse_loss), F.mse_loss)
+
+    return build
+
+
+def rare_and_hard(every: int, make: Make) -> Callable[[int], Training]:
+    """Return what builds a regression of which one batch in so many is of another kind, and hard."""
+
+    def build(seed: int) -> Training:
+        easy, _ = regression(36)
+        easy = easy / easy.std(0)
+        hard = easy.clone()
+        hard[:, 0] = 3.0
+        slope = torch.randn(20, 1, generator=generator(36)) / 20**0.5
+        kinds = [(x, 0.3 * torch.tanh(x @ slope) + bias) for x, bias in ((easy, 0.0), (hard, 3.0))]
+        net, draws = make(), [sampler(*kind, 16, seed) for kind in kinds]
+        both = torch.cat([x for x, _ in kinds]), torch.cat([y for _, y in kinds])
+        measure = mean_loss(net, both, F.mse_loss)
+        return supervised(
+            net, lambda t: draws[t % every == every - 1](t), 60 * every, measure, F.mse_loss
+        )
+
+    return build
+
+
 def mixed_up(seed: int) -> Training:
     """Mixup: every input and label is a mixture of two."""
     train, test = digits()
@@ -319,6 +356,31 @@ BATCHES: tuple[Hazard, ...] = (
             bad_batches(lambda b: (100 * b[0], b[1]), 200, conv, 10),
             "sgd",
             0.1,
+        ),
+    ),
+    *pair(
+        "bad batches",
+        Hazard(
+            "stretch-x30-regression",
+            stretch_of_regression(30.0, lambda: mlp(20, 48, 1)),
+            "momentum",
+            0.01,
+        ),
+        Hazard(
+            "stretch-x100-deep-regression",
+            stretch_of_regression(100.0, lambda: mlp(20, 32, 32, 1, act=nn.Tanh)),
+            "momentum",
+            0.01,
+        ),
+    ),
+    *pair(
+        "rare and hard batches",
+        Hazard("one-in-30-is-hard", rare_and_hard(30, lambda: mlp(20, 32, 1)), "sgd", 0.05),
+        Hazard(
+            "one-in-20-is-hard-momentum",
+            rare_and_hard(20, lambda: mlp(20, 32, 32, 1, act=nn.Tanh)),
+            "momentum",
+            0.01,
         ),
     ),
     *pair(

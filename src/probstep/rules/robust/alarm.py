@@ -205,8 +205,8 @@ def hold_back(alarm: Alarm, loss: float, usual: float) -> float:
     >>> alarm = Alarm()
     >>> for loss in (50.0, 50.0, 50.0, 200.0):
     ...     print(hold_back(alarm, loss, usual=1.0))
-    ...     for did_harm in (True, False):  # its own loss, and the next one
-    ...         learn_from_held_back(alarm, did_harm=did_harm)
+    ...     for told in (loss, 2.0):  # its own loss, and the next one
+    ...         learn_from_held_back(alarm, told)
     0.02
     0.2
     1.0
@@ -218,13 +218,18 @@ def hold_back(alarm: Alarm, loss: float, usual: float) -> float:
     return min(1.0, alarm.lenience * usual / loss)
 
 
-def learn_from_held_back(alarm: Alarm, *, did_harm: bool) -> None:
-    """Take more of the next step that is held back if the loss after the last was usual; else less."""
+def learn_from_held_back(alarm: Alarm, loss: float) -> None:
+    """Take more of the next step that is held back if the last one did no harm; else less.
+
+    It did none if the loss after it is less than half of its own. That may still be a surprise: a batch
+    of another kind cannot be learnt without any loss for others.
+    """
     if alarm.held:
         alarm.held -= 1
         if not alarm.held:
-            more = alarm.lenience * LENIENCE
-            alarm.lenience = max(1.0, alarm.lenience / LENIENCE) if did_harm else min(more, HUGE)
+            more, less = alarm.lenience * LENIENCE, alarm.lenience / LENIENCE
+            is_harmless = DOUBLE * loss < alarm.held_loss
+            alarm.lenience = min(more, HUGE) if is_harmless else max(1.0, less)
 
 
 def is_new_level(alarm: Alarm, *, is_surprise: bool) -> bool:

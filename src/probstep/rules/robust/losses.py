@@ -29,7 +29,7 @@ def notice(
         search_again(settings, state)
         state.losses = 0
     is_surprise, is_new_level = _average(settings, state, loss)
-    alarm.learn_from_held_back(state.alarm, did_harm=is_surprise)
+    alarm.learn_from_held_back(state.alarm, loss)
     back = _given_back(state, scale, is_surprise=is_surprise)
     scale *= back
     _ask(settings, state, loss, setting, is_surprise=is_surprise)
@@ -51,8 +51,9 @@ def part_to_take(settings: Settings, state: RobustState, loss: float, *, is_prob
     It is 1, unless the loss is a surprise and more than ten times as large as usual: then the gradient
     counts as much less as the loss is larger than usual. Most likely the batch is bad, and its gradient
     as much larger as its loss. But it may be a rare one that is hard, and is to be learnt: each time
-    that the loss after it is as usual the next one counts ten times as much. A probe of such a batch
-    would say nothing about others, unless it is the answer to a question: then all may be like that.
+    that the loss after it is less than half of its own the next one counts ten times as much. A probe of
+    such a batch would say nothing about others, unless it is the answer to a question: then all may be
+    like that.
 
     >>> from functools import partial
     >>> from probstep import RobustRule

@@ -19,7 +19,7 @@ from probstep.bench.report.numbers.cells import FLOOR
 WORST_RATIO, WORST_POINTS = 1.5, -2.0  # the bar, for every hazard
 FAR = 100.0  # how far the last rate may be from the best of the grid
 LARGEST = 100.0  # a ratio counts as at most this, and at least its inverse, in a mean
-HAZARDS = {"tuning": 80, "kept": 80}  # rows of the table in benchmarks/hazards
+HAZARDS = {"tuning": 82, "kept": 82}  # rows of the table in benchmarks/hazards
 RATES = 7  # of a grid: one that has fewer is not whole yet, and has no best
 
 Record = Mapping[str, Any]
