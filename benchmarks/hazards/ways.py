@@ -244,7 +244,7 @@ def read_factory(spec: str) -> Callable[[], Any]:
     module, _, name = spec.partition(":")
     if not (module and name):
         raise ValueError(f"A rule is given as module:factory, not as {spec!r}.")
-    factory: Callable[[], Any] = vars(import_module(module))[name]
+    factory: Callable[[], Any] = getattr(import_module(module), name)
     return factory
 
 
