@@ -76,6 +76,24 @@ def test_a_step_is_as_much_shorter_as_its_loss_is_above_the_usual_one():
     torch.testing.assert_close(before - weight.detach(), moved, rtol=0.02, atol=0.0)
 
 
+@pytest.mark.parametrize(("name", "is_sparse"), [(n, False) for n in BASES] + [("SGD", True)])
+def test_gradients_of_a_bad_batch_are_scaled_in_place(name, is_sparse):
+    torch.manual_seed(0)
+    table = nn.Embedding(4, 2, sparse=is_sparse)
+    opt, rows = ProbStep(BASES[name](table.parameters())), torch.tensor([0, 1])
+    for factor in [1.0] * 60 + [1e4]:
+        y = torch.randn(2, 2)
+        loss_of = lambda f=factor, y=y: f * (1 + (table(rows) - y).square().mean())  # noqa: E731
+        opt.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        grad, whole = table.weight.grad, table.weight.grad.clone()
+        opt.step(loss=loss, reevaluate=loss_of)
+    assert table.weight.grad is grad
+    part = (grad.to_dense().norm() / whole.to_dense().norm()).item()
+    assert 1e-5 < part < 1e-3
+
+
 @pytest.mark.parametrize("name", BASES)
 def test_the_step_after_one_that_was_held_back_is_probed(name):
     _, opt, _ = trained(name, 0)

@@ -70,7 +70,7 @@ def gradients_are_zero(optimizer: optim.Optimizer) -> bool:
 
 
 def scale_gradients(optimizer: optim.Optimizer, factor: float) -> None:
-    """Multiply all gradients, as clipping does.
+    """Multiply all gradients in place, as clipping does; those that are expanded are replaced.
 
     >>> w = torch.nn.Parameter(torch.ones(2))
     >>> w.grad = torch.ones(1).expand(2)
@@ -80,8 +80,12 @@ def scale_gradients(optimizer: optim.Optimizer, factor: float) -> None:
     """
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if p.grad is not None:
-                p.grad = p.grad * factor  # not in place: it may be expanded, or kept by the user
+            if p.grad is None:
+                continue
+            try:
+                p.grad.mul_(factor)
+            except RuntimeError:
+                p.grad = p.grad * factor
 
 
 def _is_finite(grad: Tensor) -> bool:
