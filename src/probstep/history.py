@@ -6,6 +6,7 @@ reads of it.
 
 import math
 import sys
+import textwrap
 from array import array
 from collections import Counter
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ SIZE = HEAD + MOST_ROWS * COLUMNS + MOST_EVENTS * FIELDS
 # Their places are their numbers in a checkpoint: new ones go to the end.
 LIMITS = ("", "nothing", "search", "curvature", "noise", "surprise", "max_lr", "momentum")
 NOISE = LIMITS.index("noise")
+LINE = 100  # letters of a line of events
 EVENTS = (
     "search",
     "searched again",
@@ -147,7 +149,7 @@ class History:
             said = ", ".join(f"{limit} {spell_share(share)}" for limit, share in shares.items())
             lines.append(f"limited by {said}")
         if self.events:
-            lines.append("; ".join(_told(self.events)))
+            lines += textwrap.wrap("; ".join(_told(self.events)), LINE)
         return "\n".join(lines)
 
     def __str__(self) -> str:
