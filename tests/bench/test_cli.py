@@ -254,10 +254,18 @@ def test_the_command_line_knows_every_backend():
     assert {backend.value for backend in Backend} == BACKENDS.keys()
 
 
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+def hear_interrupts():
+    """Let a child hear SIGINT even if these tests run in the background of a shell, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(plan, out):
     words = ["run", plan, "--import", TINY, "--out", out, "--jobs", "2"]
     command = [sys.executable, "-m", "probstep.bench", *map(str, words)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, **PIPES, preexec_fn=hear_interrupts)
     before = timeless(out)
     while timeless(out) == before:
         assert process.poll() is None
@@ -334,16 +342,10 @@ def test_the_version_is_shown():
     assert (shown.exit_code, shown.stdout.strip()) == (0, f"probstep {__version__}")
 
 
-def hear_interrupts():
-    """Let a child hear SIGINT even if these tests run in the background of a shell, which ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_live_serves_the_runs_of_a_plan_until_it_is_ended(plan, tmp_path):
     run(plan, tmp_path / "out")
     command = [sys.executable, "-m", "probstep.bench", "live", str(tmp_path / "out")]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, preexec_fn=hear_interrupts) as process:
+    with subprocess.Popen(command, **PIPES, preexec_fn=hear_interrupts) as process:
         said = process.stdout.readline().decode()
         with urlopen(said.split()[2], timeout=120) as answer:
             text = answer.read().decode()
