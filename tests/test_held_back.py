@@ -155,3 +155,15 @@ def test_nothing_is_held_back_where_losses_were_zero_so_far_or_are_few():
 def test_the_papers_rule_takes_whole_steps():
     rule = PaperRule()
     assert rule.part_to_take(rule.init(), 1e6, is_probed=False) == 1.0
+
+
+def test_events_tell_the_loss_as_the_user_knows_it_also_where_it_is_maximised():
+    weight = nn.Parameter(torch.ones(2))
+    opt = ProbStep(torch.optim.SGD([weight], lr=0.01, maximize=True))
+    for step in range(80):
+        worst = 1e3 if step >= 60 else 0.0
+        noise = torch.randn(2)
+        opt.step(lambda worst=worst, noise=noise: -(1 + (weight - noise).square().mean() + worst))
+    losses = {event.name: event.value for event in opt.history().events}
+    assert losses["held back"] < -1e3
+    assert losses["new level"] < -1e3

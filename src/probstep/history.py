@@ -27,10 +27,10 @@ HEAD = 7  # numbers before the rows of a tensor: those of `_head`
 LAYOUT = 1.0  # which order of numbers a tensor has
 SIZE = HEAD + MOST_ROWS * COLUMNS + MOST_EVENTS * FIELDS
 
+LINE = 100  # letters of a line of events
 # Their places are their numbers in a checkpoint: new ones go to the end.
 LIMITS = ("", "nothing", "search", "curvature", "noise", "surprise", "max_lr", "momentum")
 NOISE = LIMITS.index("noise")
-LINE = 100  # letters of a line of events
 EVENTS = (
     "search",
     "searched again",

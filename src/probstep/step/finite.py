@@ -1,4 +1,4 @@
-"""What is seen of the gradients before a step. One without a probe is skipped if they are not finite.
+"""What is seen of the gradients and done to them before a step: it is skipped if they are not finite.
 
 On the CPU all gradients are looked at before the base steps. On another device this would wait for the
 device. There a flag on the device says what was found, and fused optimizers skip the step by themselves.
@@ -84,7 +84,7 @@ def scale_gradients(optimizer: optim.Optimizer, factor: float) -> None:
                 continue
             try:
                 p.grad.mul_(factor)
-            except RuntimeError:
+            except RuntimeError:  # an expanded gradient cannot be written to
                 p.grad = p.grad * factor
 
 

@@ -168,11 +168,12 @@ def products_in_double(moved: Sequence[Moved]) -> Sequence[Tensor]:
     length: Parts = []
     for m in moved:
         grad = m.grad.to_dense() if m.grad.is_sparse else m.grad
-        step = m.origin.expand_as(m.after) - m.after
-        g, v = (wide(real(vector)).reshape(-1) for vector in (grad, step))
-        slope.append(m.share * torch.dot(g, v))
-        gradient.append(m.share * torch.dot(g, g))
-        length.append(m.share * torch.dot(v, v))
+        for pieces in pieces_of(grad, m.origin.expand_as(m.after), m.after):
+            g, origin, after = map(wide, pieces)
+            v = origin - after
+            slope.append(m.share * torch.dot(g, v))
+            gradient.append(m.share * torch.dot(g, g))
+            length.append(m.share * torch.dot(v, v))
     return totals(slope, gradient, length)
 
 

@@ -55,7 +55,7 @@ def step_unprobed(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) 
         is_finite = not ranks.total(torch.tensor(float(not is_finite))).item()
     is_read, part = loss is not None and not loss.dim() and ranks.size == 1, 1.0
     if is_finite:
-        if is_read:
+        if is_read and is_listening(parts.rule, memory):
             part = _part_to_take(parts, memory, value, is_probed=False)
         if part < 1.0:
             scale_gradients(parts.base, part)
@@ -75,11 +75,9 @@ def is_held_back(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -
 
 
 def _part_to_take(parts: Parts, memory: Memory, loss: float, *, is_probed: bool) -> float:
-    """Return the part of a step to take, by its own loss."""
-    if not is_listening(parts.rule, memory):
-        return 1.0
-    loss *= sign_of(parts.base)
-    return parts.rule.part_to_take(memory.rule, loss, is_probed=is_probed)
+    """Return the part of a step to take, by its own loss, for a rule that wants every loss."""
+    told = sign_of(parts.base) * loss
+    return parts.rule.part_to_take(memory.rule, told, is_probed=is_probed)
 
 
 def _take(parts: Parts, memory: Memory, arrived: Arrived, ranks: Ranks) -> None:

@@ -22,9 +22,7 @@ FADE = 1 - TENTH  # what a step leaves of the count of surprises
 NEW_LEVEL = 2.4  # that count, which three surprises within five steps reach
 EXPLOSION = 1 / TENTH  # times a usual loss, or the last low one: the next may be ten times this
 RISES = RARE  # in a row: of losses that noise alone makes, one in 720 ends such a row
-OWN_AND_NEXT = int(
-    DOUBLE
-)  # losses: that of a step which was held back, and the one that shows what it did
+OWN_AND_NEXT = int(DOUBLE)  # losses: of a step held back, and the one that shows its harm
 LENIENCE = 1 / TENTH  # times: so much more of the next such step is taken if that one did no harm
 TRUST = float(RARE)  # probes beyond the budget that may be for nothing; later one more in 100 steps
 

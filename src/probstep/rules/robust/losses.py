@@ -1,6 +1,7 @@
 """What the loss of a step changes: `notice`, which is told of every step, one step later.
 
-It moves the scale by what noise may cost, and asks for probes. A surprise moves nothing before its
+Where the loss is known before its step, `part_to_take` says how much of the step is taken. `notice`
+moves the scale by what noise may cost, and asks for probes. A surprise moves nothing before its
 probe, but for a loss that is not finite, and a rate above all that was searched.
 """
 
