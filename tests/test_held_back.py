@@ -1,5 +1,7 @@
 """A step without a probe whose own loss explodes is held back, where that loss is known before it."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -150,6 +152,18 @@ def test_nothing_is_held_back_where_losses_were_zero_so_far_or_are_few():
     for _ in range(20):
         rule.notice(state, 0.0, 0.1, Setting())
     assert rule.part_to_take(state, 1e6, is_probed=False) == 1.0
+
+
+@pytest.mark.parametrize(("after", "part"), [(1.0, 0.1), (math.nan, 0.01), (math.inf, 0.01)])
+def test_more_counts_the_next_time_only_if_the_loss_after_it_was_finite_and_little(after, part):
+    rule = RobustRule()
+    state = rule.init()
+    for loss in (1.0,) * 20:
+        rule.notice(state, loss, 0.1, Setting())
+    assert rule.part_to_take(state, 100.0, is_probed=False) == pytest.approx(0.01)
+    for loss in (100.0, after, *(1.0,) * 60):
+        rule.notice(state, loss, 0.1, Setting())
+    assert rule.part_to_take(state, 100.0, is_probed=False) == pytest.approx(part, rel=0.5)
 
 
 def test_the_papers_rule_takes_whole_steps():

@@ -23,6 +23,7 @@ def notice(
 ) -> float:
     """Learn from the loss of a step; return a factor for the scale, above 1 only to give back."""
     _count_step(settings, state, setting)
+    alarm.learn_from_held_back(state.alarm, loss)
     if not abs(loss) < alarm.HUGE:  # its own proof: no probe has to confirm it
         state.sound_scale = state.sound_scale or scale
         return DOWN if scale > LEAST_SCALE else 1.0
@@ -30,7 +31,6 @@ def notice(
         search_again(settings, state)
         state.losses = 0
     is_surprise, is_new_level = _average(settings, state, loss)
-    alarm.learn_from_held_back(state.alarm, loss)
     back = _given_back(state, scale, is_surprise=is_surprise)
     scale *= back
     _ask(settings, state, loss, setting, is_surprise=is_surprise)
